@@ -6,16 +6,6 @@
 
 #include <stdlib.h>
 
-static bool is_member(const struct recovery *r, uint64_t agent_id)
-{
-    for (uint32_t node = 0; node < r->setup.world->node_count; node++) {
-        if (r->setup.world->nodes[node].agent_id == agent_id) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static struct outsider *find_outsider(struct recovery *r, uint64_t agent_id)
 {
     for (uint32_t i = 0; i < r->outsider_count; i++) {
@@ -45,7 +35,7 @@ static struct outsider *add_outsider(struct recovery *r, uint64_t agent_id)
 
 void outsiders_add(struct recovery *r, const struct known_node *known)
 {
-    if (is_member(r, known->node.agent_id)) {
+    if (world_find_agent(r->setup.world, known->node.agent_id) >= 0) {
         return;
     }
     struct outsider *outsider = find_outsider(r, known->node.agent_id);

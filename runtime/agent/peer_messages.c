@@ -244,8 +244,10 @@ static void handle_inventory_ask(struct agent *agent, struct peer *peer, const v
         return;
     }
     adopt_term(&agent->adopt, m.term);
+    const struct term_context *tc = agent->term_context;
+    const struct world *world = tc != NULL && tc->world.term == m.term ? &tc->world : NULL;
     struct writer w = writer_new(0);
-    if (recover_make_inventory(agent->recoveries, &m, &w) == TCK_OK && !w.failed &&
+    if (recover_make_inventory(agent->recoveries, world, &m, &w) == TCK_OK && !w.failed &&
         peer_send(peer, WIRE_INVENTORY, w.data, w.len) != TCK_OK) {
         log_warn("inventory could not be sent to node %s", peer_node(peer)->name);
     }

@@ -17,6 +17,7 @@ static void *new_array(size_t count, size_t size)
 void world_free(struct world *world)
 {
     free(world->nodes);
+    free(world->by_agent);
     free(world->node_of_rank);
     free(world->shards);
     free(world->shard_ranks);
@@ -78,6 +79,26 @@ static void number_nodes(const struct rank_hello *hellos, struct world *world)
     }
 }
 
+static int compare_agents(const void *a, const void *b, void *nodes)
+{
+    const struct node_info *x = (const struct node_info *)nodes + *(const uint32_t *)a;
+    const struct node_info *y = (const struct node_info *)nodes + *(const uint32_t *)b;
+    return x->agent_id < y->agent_id ? -1 : x->agent_id > y->agent_id;
+}
+
+tck_status_t world_sort_agents(struct world *world)
+{
+    world->by_agent = new_array(world->node_count, sizeof(*world->by_agent));
+    if (world->by_agent == NULL) {
+        return TCK_ERR_NOMEM;
+    }
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        world->by_agent[i] = i;
+    }
+    qsort_r(world->by_agent, world->node_count, sizeof(*world->by_agent), compare_agents, world->nodes);
+    return TCK_OK;
+}
+
 tck_status_t world_build(uint64_t term, const struct rank_hello *hellos, uint32_t world_size, struct world *out,
                          struct error *err)
 {
@@ -97,6 +118,11 @@ tck_status_t world_build(uint64_t term, const struct rank_hello *hellos, uint32_
         return status;
     }
     number_nodes(hellos, &world);
+    status = world_sort_agents(&world);
+    if (status != TCK_OK) {
+        world_free(&world);
+        return error_set(err, status, "no memory for a world of %u ranks", world_size);
+    }
     *out = world;
     return TCK_OK;
 }
@@ -109,6 +135,21 @@ int64_t world_find_node(const struct world *world, const char *name)
         }
     }
     return -1;
+}
+
+int64_t world_find_agent(const struct world *world, uint64_t agent_id)
+{
+    uint32_t low = 0, high = world->node_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (world->nodes[world->by_agent[middle]].agent_id < agent_id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    bool found = low < world->node_count && world->nodes[world->by_agent[low]].agent_id == agent_id;
+    return found ? (int64_t)world->by_agent[low] : -1;
 }
 
 /* ---- shards -------------------------------------------------------------------------------------------------- */
@@ -453,6 +494,9 @@ tck_status_t world_decode(struct reader *r, struct world *out, struct error *err
     }
     if (status == TCK_OK) {
         status = decode_shards(r, &world);
+    }
+    if (status == TCK_OK) {
+        status = world_sort_agents(&world);
     }
     if (status != TCK_OK) {
         world_free(&world);

@@ -64,6 +64,7 @@ struct world {
     uint32_t world_size;
     uint32_t node_count;
     struct node_info *nodes; /* by first rank: node 0 has rank 0 and is the coordinator's */
+    uint32_t *by_agent;      /* numbers of the nodes, sorted by agent_id */
     uint32_t *node_of_rank;  /* world_size entries */
     /* After world_add_shards: */
     uint32_t shard_count;
@@ -85,6 +86,10 @@ void world_free(struct world *world);
 /* Index of the shard, or -1. */
 int64_t world_find_shard(const struct world *world, struct hash128 id);
 int64_t world_find_node(const struct world *world, const char *name);
+/* The same by the node's agent: without a look at each node. */
+int64_t world_find_agent(const struct world *world, uint64_t agent_id);
+/* Makes by_agent, for a world that was put together by hand. */
+must_check tck_status_t world_sort_agents(struct world *world);
 
 /* The whole world, for agents; the decoder is total. */
 void world_encode(const struct world *world, struct writer *w);

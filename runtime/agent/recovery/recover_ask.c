@@ -68,7 +68,20 @@ static tck_status_t own_inventory(const struct recoveries *rs, uint64_t term, st
     return TCK_OK;
 }
 
-tck_status_t recover_make_inventory(const struct recoveries *rs, const struct wire_ask *ask, struct writer *w)
+/* Those that the asking coordinator does not know from its world: the others would be most of what N nodes tell it. */
+static size_t keep_unknown(const struct world *world, struct known_node *known, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (world == NULL || world_find_agent(world, known[i].node.agent_id) < 0) {
+            known[kept++] = known[i];
+        }
+    }
+    return kept;
+}
+
+tck_status_t recover_make_inventory(const struct recoveries *rs, const struct world *world, const struct wire_ask *ask,
+                                    struct writer *w)
 {
     struct inventory inv;
     tck_status_t status = own_inventory(rs, ask->term + ask->dry, &inv);
@@ -85,7 +98,7 @@ tck_status_t recover_make_inventory(const struct recoveries *rs, const struct wi
     if (rs->needs.catalog != NULL && catalog_nodes(rs->needs.catalog, &m.known, &known, &ignored) != TCK_OK) {
         known = 0;
     }
-    m.known_count = (uint32_t)known;
+    m.known_count = (uint32_t)keep_unknown(world, m.known, known);
     wire_inventory_encode(&m, w);
     free(m.known);
     status = body.failed ? TCK_ERR_NOMEM : TCK_OK;
@@ -118,10 +131,8 @@ static void want_and_ask(struct recover *r, const struct node_info *node)
 
 bool recover_is_outsider(const struct recover *r, const struct node_info *node)
 {
-    for (uint32_t n = 0; n < r->tc->world.node_count; n++) {
-        if (r->tc->world.nodes[n].agent_id == node->agent_id) {
-            return false;
-        }
+    if (world_find_agent(&r->tc->world, node->agent_id) >= 0) {
+        return false;
     }
     for (uint32_t i = 0; i < r->outsider_count; i++) {
         if (r->outsiders[i].agent_id == node->agent_id) {

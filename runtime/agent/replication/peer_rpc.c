@@ -22,8 +22,8 @@ struct rpc {
 uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer)
 {
     const struct node_info *info = peer_node(peer);
-    int64_t node = world_find_node(&tc->world, info->name);
-    return node >= 0 && tc->world.nodes[node].agent_id == info->agent_id ? (uint32_t)node : NONE32;
+    int64_t node = world_find_agent(&tc->world, info->agent_id); /* with each message: not by its name */
+    return node >= 0 && strcmp(tc->world.nodes[node].name, info->name) == 0 ? (uint32_t)node : NONE32;
 }
 
 /* ---- terms --------------------------------------------------------------------------------------------------- */

@@ -47,6 +47,34 @@ Test(world, numbers_nodes_by_their_first_rank)
     world_free(&world);
 }
 
+Test(world, finds_each_node_by_its_agent)
+{
+    static const uint64_t agents[] = {900, UINT64_MAX, 3, 77, 0, 41};
+    enum { NODES = sizeof(agents) / sizeof(agents[0]) };
+    struct rank_hello hellos[NODES];
+    struct world world;
+    struct error err = {0};
+    for (uint32_t i = 0; i < NODES; i++) {
+        const char name[] = {(char)('a' + i), '\0'};
+        hellos[i] = hello(name, agents[i]);
+    }
+    cr_assert_eq(world_build(1, hellos, NODES, &world, &err), TCK_OK, "%s", err.text);
+    struct writer w = writer_new(0);
+    world_encode(&world, &w);
+    struct reader r = reader_of(w.data, w.len);
+    struct world sent;
+    cr_assert_eq(world_decode(&r, &sent, &err), TCK_OK, "%s", err.text);
+    for (uint32_t i = 0; i < NODES; i++) {
+        cr_assert_eq(world_find_agent(&world, agents[i]), i);
+        cr_assert_eq(world_find_agent(&sent, agents[i]), i);
+    }
+    cr_assert_eq(world_find_agent(&world, 42), -1);
+    cr_assert_eq(world_find_agent(&world, UINT64_MAX - 1), -1);
+    writer_free(&w);
+    world_free(&world);
+    world_free(&sent);
+}
+
 Test(world, refuses_one_node_name_under_two_agents)
 {
     const struct rank_hello hellos[] = {hello("a", 1), hello("b", 2), hello("a", 3)};

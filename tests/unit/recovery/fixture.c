@@ -47,6 +47,9 @@ struct world fixture_world(uint32_t nodes, uint32_t ranks_per_node, uint32_t nod
     for (uint32_t r = 0; r < world.world_size; r++) {
         world.node_of_rank[r] = r / ranks_per_node;
     }
+    if (world_sort_agents(&world) != TCK_OK) {
+        abort();
+    }
     return world;
 }
 
