@@ -166,11 +166,11 @@ static void handle_change(struct term_context *tc, const void *data, size_t len)
     }
 }
 
-static void handle_restore_ask(struct term_context *tc, const void *data, size_t len)
+static void handle_restore_ask(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_ask m;
     if (wire_ask_decode(data, len, &m) == TCK_OK) {
-        recover_restore_ask(tc->needs.agent->recoveries, tc, m.step);
+        recover_restore_ask(tc->needs.agent->recoveries, tc, node, m.step);
     }
 }
 
@@ -196,7 +196,7 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
         handle_fetched(tc, node, data, len);
         break;
     case WIRE_RESTORE_ASK:
-        handle_restore_ask(tc, data, len);
+        handle_restore_ask(tc, node, data, len);
         break;
     case WIRE_CHANGE:
         handle_change(tc, data, len);

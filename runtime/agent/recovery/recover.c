@@ -425,29 +425,31 @@ static void recover_start(struct recoveries *rs, struct term_context *tc, uint64
     }
 }
 
-static void broadcast_refusal(struct recoveries *rs, struct term_context *tc, uint64_t step, tck_status_t outcome,
-                              const char *reason)
-{
-    struct wire_readable m = {.term = tc->world.term, .asked_step = step, .outcome = outcome};
-    snprintf(m.reason, sizeof(m.reason), "%s", reason);
-    broadcast(rs, tc, &m);
-}
-
 static bool all_registered(const struct term_context *tc)
 {
     return tc->registered_count == tc->world.node_count;
 }
 
-static void repeat_readable(const struct recoveries *rs, struct term_context *tc, uint32_t node)
+/* To one node: each node whose trainers restore asks for itself, so that an answer to all of them for every question
+ * would be as many messages as there are pairs of nodes. */
+static void answer(const struct recoveries *rs, struct term_context *tc, uint32_t node, const struct wire_readable *m)
 {
     struct writer w = writer_new(0);
-    wire_readable_encode(&tc->readable, &w);
+    wire_readable_encode(m, &w);
     if (node == tc->self) {
-        restore_readable(rs->needs.restore, tc, &tc->readable);
+        restore_readable(rs->needs.restore, tc, m);
     } else {
         rpc_send(tc, node, WIRE_READABLE, &w);
     }
     writer_free(&w);
+}
+
+static void refuse(const struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step,
+                   const char *reason)
+{
+    struct wire_readable m = {.term = tc->world.term, .asked_step = step, .outcome = TCK_ERR_BUSY};
+    snprintf(m.reason, sizeof(m.reason), "%s", reason);
+    answer(rs, tc, node, &m);
 }
 
 /* True if a rank of this node will ask for a given step, and has not done so yet. */
@@ -486,27 +488,25 @@ void recover_registered(struct recoveries *rs, struct term_context *tc, uint32_t
         }
     }
     if (tc->readable_known) {
-        repeat_readable(rs, tc, node);
+        answer(rs, tc, node, &tc->readable);
     }
 }
 
-static void answer_again(const struct recoveries *rs, struct term_context *tc, uint64_t step)
+static void answer_again(const struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step)
 {
     tc->readable.asked_step = step;
-    for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        repeat_readable(rs, tc, n);
-    }
+    answer(rs, tc, node, &tc->readable);
 }
 
 /* The answer that this agent has lost by its restart. */
-static void answer_kept_base(const struct recoveries *rs, struct term_context *tc, uint64_t step)
+static void answer_kept_base(const struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step)
 {
     struct version base = coordinator_decision(tc->coordinator)->base;
     tc->readable = (struct wire_readable){.term = tc->world.term, .version = base, .newest_step = base.step};
     snprintf(tc->readable.passed_over, sizeof(tc->readable.passed_over), "%s",
              hard_state_passed_over(rs->needs.state, base));
     tc->readable_known = true;
-    answer_again(rs, tc, step);
+    answer_again(rs, tc, node, step);
 }
 
 static enum restore_reply reply_to(const struct recoveries *rs, const struct term_context *tc, uint64_t step)
@@ -522,7 +522,7 @@ static enum restore_reply reply_to(const struct recoveries *rs, const struct ter
     return restore_reply(&question);
 }
 
-void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint64_t step)
+void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step)
 {
     static const char *const refused[] = {[RESTORE_BASE_LOST] =
                                               "the version that this term restored is lost: attach again",
@@ -539,16 +539,16 @@ void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint64_
     case RESTORE_UNDER_WAY:
         break;
     case RESTORE_ANSWERED:
-        answer_again(rs, tc, step);
+        answer_again(rs, tc, node, step);
         break;
     case RESTORE_KEPT_BASE:
-        answer_kept_base(rs, tc, step);
+        answer_kept_base(rs, tc, node, step);
         break;
     case RESTORE_BASE_LOST:
     case RESTORE_SAVED:
     case RESTORE_NO_BASE:
     case RESTORE_OTHER:
-        broadcast_refusal(rs, tc, step, TCK_ERR_BUSY, refused[reply]);
+        refuse(rs, tc, node, step, refused[reply]);
         break;
     }
 }

@@ -18,7 +18,7 @@ void recoveries_free(struct recoveries *rs);
 
 /* Coordinator: the node has its memory. When all nodes have, recovery begins. */
 void recover_registered(struct recoveries *rs, struct term_context *tc, uint32_t node);
-void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint64_t step);
+void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step);
 void recover_inventory(struct recoveries *rs, struct peer *from, const struct wire_inventory *m);
 void recover_fetched(struct recoveries *rs, uint32_t node, const struct wire_fetched *m);
 void recover_node(struct recoveries *rs, uint32_t node, bool up);
