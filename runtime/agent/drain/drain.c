@@ -192,7 +192,8 @@ struct gathering {
     struct storage_op storage; /* while it is being published */
     struct drain *drain;
     struct term_context *tc;
-    struct manifest manifest;
+    struct manifest manifest; /* with a place for each shard, empty until it is reported */
+    uint32_t gathered;        /* places that are not */
     uint64_t attempt;
     bool publishing;
     uint64_t newer_term; /* that the publish has found claimed; 0: none */
@@ -234,33 +235,23 @@ static struct gathering *gathering_of(struct drain *drain, struct term_context *
     return g;
 }
 
-static int file_cmp(const void *a, const void *b)
+/* Moves files of m into the manifest that it does not have yet. Each has its place, that of its shard in the world:
+ * both are sorted by shard. */
+static void gather(const struct term_context *tc, struct gathering *g, struct wire_drained *m)
 {
-    const struct manifest_file *x = a;
-    const struct manifest_file *y = b;
-    return hash128_cmp(x->shard, y->shard);
-}
-
-/* True if this is a shard of the world and has its size. */
-static bool belongs(const struct term_context *tc, const struct manifest_file *file)
-{
-    int64_t shard = world_find_shard(&tc->world, file->shard);
-    return shard >= 0 && tc->world.shards[shard].image_bytes == file->bytes;
-}
-
-/* Moves files of m into the manifest that it does not have yet. */
-static void gather(const struct term_context *tc, struct manifest *to, struct wire_drained *m)
-{
-    struct manifest_file *grown = realloc(to->files, (to->file_count + m->count + 1) * sizeof(*grown));
-    if (grown == NULL) {
-        return; /* the node repeats its report */
+    const struct world *world = &tc->world;
+    struct manifest *to = &g->manifest;
+    if (to->files == NULL) {
+        to->files = calloc(world->shard_count ? world->shard_count : 1, sizeof(*to->files));
+        to->file_count = to->files != NULL ? world->shard_count : 0; /* if NULL, the node repeats its report */
     }
-    to->files = grown;
-    for (uint32_t i = 0; i < m->count; i++) {
-        if (belongs(tc, &m->files[i]) && manifest_find(to, m->files[i].shard) == NULL) {
-            to->files[to->file_count++] = m->files[i];
+    for (uint32_t i = 0; i < m->count && to->files != NULL; i++) {
+        int64_t shard = world_find_shard(world, m->files[i].shard);
+        if (shard >= 0 && world->shards[shard].image_bytes == m->files[i].bytes && to->files[shard].name[0] == '\0') {
+            to->files[shard] = m->files[i];
+            manifest_file_name(m->files[i].shard, to->files[shard].name);
             m->files[i].crcs = NULL;
-            qsort(to->files, to->file_count, sizeof(*to->files), file_cmp);
+            g->gathered++;
         }
     }
 }
@@ -282,7 +273,7 @@ void drain_handle_drained(struct drain *drain, struct term_context *tc, uint32_t
         health_storage_failed(drain->needs.health, m.version.step, &why);
     }
     if (g != NULL && !g->publishing) {
-        gather(tc, &g->manifest, &m);
+        gather(tc, g, &m);
         failpoint(drain, gathered);
     }
     struct event event = {.type = EVENT_DRAINED, .node = node, .version = m.version, .attempt = m.attempt, .ok = m.ok};
@@ -340,8 +331,8 @@ static tck_status_t publish(struct gathering *g, struct error *err)
     m->world_size = tc->world.world_size;
     m->layout = tc->world.layout;
     m->wall_ms = clock_wall_ms();
-    if (m->file_count != tc->world.shard_count) {
-        return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", m->file_count,
+    if (g->gathered != tc->world.shard_count) {
+        return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", g->gathered,
                          tc->world.shard_count);
     }
     const struct publish_ask ask = {
