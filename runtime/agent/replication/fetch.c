@@ -289,6 +289,26 @@ static void start_pull(struct fetch *x)
     }
 }
 
+/* Frees what the manifest has of other shards: there are as many as in the whole job, and each of this node's fetches
+ * has a manifest of its own. */
+static void keep_file_of(struct manifest *manifest, struct hash128 shard)
+{
+    struct manifest only = *manifest;
+    struct manifest_file *file = malloc(sizeof(*file));
+    for (uint32_t i = 0; file != NULL && i < manifest->file_count; i++) {
+        if (hash128_is(manifest->files[i].shard, shard)) {
+            *file = manifest->files[i];
+            manifest->files[i].crcs = NULL;
+            only.files = file;
+            only.file_count = 1;
+            manifest_free(manifest);
+            *manifest = only;
+            return;
+        }
+    }
+    free(file);
+}
+
 static void find_published(void *ctx)
 {
     struct fetch *x = ctx;
@@ -296,6 +316,9 @@ static void find_published(void *ctx)
     progress_begin(&x->storage.progress);
     x->outcome.code = persistent_find(x->all->needs.persistent, x->ask.version, x->tc->shards[x->local_shard].id,
                                       &x->published, &x->manifest, &x->outcome);
+    if (x->outcome.code == TCK_OK) {
+        keep_file_of(&x->manifest, x->tc->shards[x->local_shard].id);
+    }
     progress_end(&x->storage.progress);
 }
 
