@@ -3,16 +3,29 @@
  * or by itself. Most schedules have none, as it is only a hint. */
 #include "sim.h"
 
+#include "heap.h"
 #include "recovery/catalog.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* All catalogs of a large job have the same nodes: each is kept once. */
+struct node_of_all {
+    struct node_of_all *next;
+    struct node_info node;
+};
+static struct node_of_all *nodes_of_all[4096]; /* by the hash of the name */
+
+struct catalog_node {
+    const struct node_info *node;
+    uint64_t term;
+};
+
 struct catalog {
     struct catalog *next;
     const struct host *host;
     struct catalog_version *rows;
-    struct known_node *nodes;
+    struct catalog_node *nodes; /* sorted by name */
     size_t row_count, node_count;
 };
 
@@ -153,25 +166,62 @@ tck_status_t catalog_shards(struct catalog *catalog, struct version version, str
 /* ---- nodes
  * ----------------------------------------------------------------------------------------------------------- */
 
+static const struct node_info *the_one(const struct node_info *node)
+{
+    struct hash128 hash = hash128_of(node->name, strlen(node->name));
+    struct node_of_all **first = &nodes_of_all[hash.lo % (sizeof(nodes_of_all) / sizeof(nodes_of_all[0]))], *one;
+    for (one = *first; one != NULL && memcmp(&one->node, node, sizeof(*node)) != 0; one = one->next) {
+    }
+    if (one == NULL) {
+        one = malloc(sizeof(*one));
+        if (one == NULL) {
+            abort();
+        }
+        *one = (struct node_of_all){*first, *node};
+        *first = one;
+    }
+    return &one->node;
+}
+
+/* The first one whose name is not before this one. */
+static size_t node_place(const struct catalog *catalog, const char *name)
+{
+    size_t low = 0, high = catalog->node_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(catalog->nodes[middle].node->name, name) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_info *node, uint64_t term,
                                    struct error *err)
 {
     (void)err;
-    size_t at = 0;
-    while (at < catalog->node_count && strcmp(catalog->nodes[at].node.name, node->name) != 0) {
-        at++;
+    size_t at = node_place(catalog, node->name);
+    if (at == catalog->node_count || strcmp(catalog->nodes[at].node->name, node->name) != 0) {
+        catalog->nodes = grown(catalog->nodes, catalog->node_count, sizeof(*catalog->nodes));
+        memmove(&catalog->nodes[at + 1], &catalog->nodes[at], (catalog->node_count++ - at) * sizeof(*catalog->nodes));
     }
-    if (at == catalog->node_count) {
-        catalog->nodes = grown(catalog->nodes, catalog->node_count++, sizeof(*catalog->nodes));
-    }
-    catalog->nodes[at] = (struct known_node){.node = *node, .term = term};
+    catalog->nodes[at] = (struct catalog_node){the_one(node), term};
     return TCK_OK;
 }
 
 tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out, struct error *err)
 {
-    (void)err;
-    *out = copy_of(catalog->nodes, catalog->node_count, sizeof(**out));
+    struct known_node *copy = calloc(catalog->node_count + 1, sizeof(*copy));
+    if (copy == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < catalog->node_count; i++) {
+        copy[i] = (struct known_node){.node = *catalog->nodes[i].node, .term = catalog->nodes[i].term};
+    }
+    heap_give(copy, sim.current->heap_owner);
+    *out = copy;
     *count_out = catalog->node_count;
     return TCK_OK;
 }

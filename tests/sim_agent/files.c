@@ -37,13 +37,47 @@ bool storage_refuses(void)
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-struct entry **entry_at(struct file *dir, const char *name)
+static struct entry **hash_place(const struct file *dir, const char *name)
 {
-    struct entry **at = &dir->entries;
-    while (*at != NULL && strcmp((*at)->name, name) != 0) {
-        at = &(*at)->next;
+    return &dir->by_name[hash128_of(name, strlen(name)).lo % dir->hashes];
+}
+
+struct entry *entry_find(const struct file *dir, const char *name)
+{
+    struct entry *entry = dir->hashes > 0 ? *hash_place(dir, name) : NULL;
+    while (entry != NULL && strcmp(entry->name, name) != 0) {
+        entry = entry->same;
     }
-    return at;
+    return entry;
+}
+
+static void add_hash(struct file *dir, struct entry *entry)
+{
+    struct entry **place = hash_place(dir, entry->name);
+    entry->same = *place;
+    *place = entry;
+}
+
+static void remove_hash(struct file *dir, struct entry *entry)
+{
+    struct entry **place = hash_place(dir, entry->name);
+    while (*place != entry) {
+        place = &(*place)->same;
+    }
+    *place = entry->same;
+}
+
+static void grow_hashes(struct file *dir)
+{
+    dir->hashes = dir->hashes ? 4 * dir->hashes : 16;
+    free(dir->by_name);
+    dir->by_name = calloc(dir->hashes, sizeof(struct entry *));
+    if (dir->by_name == NULL) {
+        abort();
+    }
+    for (struct entry *entry = dir->entries; entry != NULL; entry = entry->next) {
+        add_hash(dir, entry);
+    }
 }
 
 static struct file *file_new(bool is_dir)
@@ -61,6 +95,7 @@ static struct file *file_new(bool is_dir)
 static void release(struct file *file)
 {
     if (file->links == 0 && file->opened == 0) {
+        free(file->by_name);
         free(file->data);
         free(file);
     }
@@ -88,7 +123,7 @@ struct file *job_dir(void)
 {
     static struct file *found; /* it is never removed */
     if (found == NULL && root.entries != NULL) {
-        const struct entry *entry = *entry_at(&root, sim.hosts[0].config.job);
+        const struct entry *entry = entry_find(&root, sim.hosts[0].config.job);
         found = entry != NULL ? entry->file : NULL;
     }
     return found;
@@ -96,8 +131,18 @@ struct file *job_dir(void)
 
 static void name_file(struct file *dir, const char *name, struct file *file)
 {
-    dir->entries = entry_new(name, file, dir->entries);
+    struct entry *entry = entry_new(name, file, dir->entries);
+    entry->at = &dir->entries;
+    if (entry->next != NULL) {
+        entry->next->at = &entry->next;
+    }
+    dir->entries = entry;
     file->links++;
+    if (dir->entry_count++ == dir->hashes) {
+        grow_hashes(dir);
+    } else {
+        add_hash(dir, entry);
+    }
 }
 
 static void notice_claim(const struct file *dir, const char *name)
@@ -108,10 +153,14 @@ static void notice_claim(const struct file *dir, const char *name)
     }
 }
 
-static void remove_name(struct entry **at)
+static void remove_name(struct file *dir, struct entry *entry)
 {
-    struct entry *entry = *at;
-    *at = entry->next;
+    remove_hash(dir, entry);
+    *entry->at = entry->next;
+    if (entry->next != NULL) {
+        entry->next->at = entry->at;
+    }
+    dir->entry_count--;
     entry->file->links--;
     release(entry->file);
     free(entry);
@@ -156,7 +205,7 @@ int file_open(int dir_fd, const char *name, int flags)
     if (strcmp(name, ".") == 0) {
         return open_file(dir, flags);
     }
-    struct entry *entry = *entry_at(dir, name);
+    struct entry *entry = entry_find(dir, name);
     bool makes = (flags & O_CREAT) != 0;
     if (entry == NULL && (!makes || dir->links == 0)) {
         return fail(ENOENT);
@@ -347,7 +396,7 @@ int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
     if (dir == NULL) {
         return object_of(dir_fd) != NULL ? -1 : __real_fstatat(dir_fd, name, out, flags);
     }
-    const struct entry *entry = *entry_at(dir, name);
+    const struct entry *entry = entry_find(dir, name);
     if (entry == NULL || doubts_hide(dir, entry)) {
         return fail(entry != NULL ? EIO : ENOENT);
     }
@@ -411,7 +460,7 @@ int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode)
     if (dir == NULL) {
         return object_of(dir_fd) != NULL ? -1 : __real_mkdirat(dir_fd, name, mode);
     }
-    if (*entry_at(dir, name) != NULL) {
+    if (entry_find(dir, name) != NULL) {
         return fail(EEXIST);
     }
     if (dir->links == 0) {
@@ -427,17 +476,17 @@ int __wrap_unlinkat(int dir_fd, const char *name, int flags)
     if (dir == NULL) {
         return object_of(dir_fd) != NULL ? -1 : __real_unlinkat(dir_fd, name, flags);
     }
-    struct entry **at = entry_at(dir, name);
-    if (*at == NULL) {
+    struct entry *entry = entry_find(dir, name);
+    if (entry == NULL) {
         return fail(ENOENT);
     }
-    if ((*at)->file->is_dir != ((flags & AT_REMOVEDIR) != 0)) {
-        return fail((*at)->file->is_dir ? EISDIR : ENOTDIR);
+    if (entry->file->is_dir != ((flags & AT_REMOVEDIR) != 0)) {
+        return fail(entry->file->is_dir ? EISDIR : ENOTDIR);
     }
-    if ((*at)->file->entries != NULL) {
+    if (entry->file->entries != NULL) {
         return fail(ENOTEMPTY);
     }
-    remove_name(at);
+    remove_name(dir, entry);
     return 0;
 }
 
@@ -447,11 +496,11 @@ int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int 
     if (from_dir == NULL || to_dir == NULL) {
         return object_of(from_fd) != NULL ? -1 : __real_linkat(from_fd, from, to_fd, to, flags);
     }
-    const struct entry *entry = *entry_at(from_dir, from);
+    const struct entry *entry = entry_find(from_dir, from);
     if (entry == NULL || to_dir->links == 0) {
         return fail(ENOENT);
     }
-    if (*entry_at(to_dir, to) != NULL) {
+    if (entry_find(to_dir, to) != NULL) {
         return fail(EEXIST);
     }
     name_file(to_dir, to, entry->file);
@@ -474,15 +523,15 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
     if (from_dir == NULL || to_dir == NULL) {
         return -1;
     }
-    struct entry *entry = *entry_at(from_dir, from), **old = entry_at(to_dir, to);
+    struct entry *entry = entry_find(from_dir, from), *old = entry_find(to_dir, to);
     if (entry == NULL || to_dir->links == 0) {
         return fail(ENOENT);
     }
-    if (*old != NULL && !replaces) {
+    if (old != NULL && !replaces) {
         return fail(EEXIST);
     }
     struct file *file = entry->file;
-    int why_not = *old != NULL ? why_not_over(file, (*old)->file) : 0;
+    int why_not = old != NULL ? why_not_over(file, old->file) : 0;
     if (why_not != 0) {
         return fail(why_not);
     }
@@ -490,14 +539,10 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
         judge_removed(from);
     }
     name_file(to_dir, to, file); /* before the others: it must not go */
-    struct entry *new = to_dir->entries;
-    to_dir->entries = new->next;
-    if (*old != NULL) {
-        remove_name(entry_at(to_dir, to));
+    if (old != NULL) {
+        remove_name(to_dir, old);
     }
-    remove_name(entry_at(from_dir, from));
-    new->next = to_dir->entries;
-    to_dir->entries = new;
+    remove_name(from_dir, entry);
     notice_claim(to_dir, to);
     return 0;
 }

@@ -6,7 +6,8 @@
 #include "sim.h"
 
 struct entry {
-    struct entry *next;
+    struct entry *next, **at; /* what points to it */
+    struct entry *same;       /* the next one whose name has the same hash */
     struct file *file;
     char name[];
 };
@@ -17,13 +18,15 @@ struct file {
     uint32_t links, opened;
     uint8_t *data;
     uint64_t bytes, cap;
-    struct entry *entries;        /* of a directory */
+    struct entry *entries;  /* of a directory, the newest first */
+    struct entry **by_name; /* and by the hashes of their names */
+    size_t entry_count, hashes;
     uint64_t unreadable_until_us; /* opening it fails */
     bool torn;                    /* a published version: a part of it is damaged */
 };
 
-/* The place of the entry with this name, or where the list ends. */
-struct entry **entry_at(struct file *dir, const char *name);
+/* NULL: there is none. */
+struct entry *entry_find(const struct file *dir, const char *name);
 struct entry *entry_new(const char *name, struct file *file, struct entry *next);
 /* The job's directory; NULL: there is none yet. */
 struct file *job_dir(void);

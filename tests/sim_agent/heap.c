@@ -1,36 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Memory for all code of the process, in place of the C library's: a list of free blocks for each size, out of one
  * area. Agents allocate so much in so little time that splitting and joining blocks would be a quarter of a schedule.
- * Nothing is returned to the kernel, as a schedule's process ends soon. A sanitizer brings its own. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+ * Nothing is returned to the kernel, as a schedule's process ends soon. A sanitizer brings its own, and nobody knows
+ * then who has how much. */
+#undef malloc /* CMakeLists.txt sends the other files' to those below, which charge nobody */
+#undef calloc
+#undef realloc
+
+#include "heap.h"
 
 #include "wrapped.h"
 
 #include <errno.h>
 #include <malloc.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define AREA_BYTES (UINT64_C(1) << 35) /* of addresses; the kernel adds memory where it is used */
-#define CLASSES    160                 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
-#define LINE_BYTES 64                  /* of a cache */
+#define OWNERS 65536
+
+static struct heap_use uses[OWNERS];
+static uint32_t charged, owners = 1;
+
+/* ---- who has it -------------------------------------------------------------------------------------------------- */
+
+uint32_t heap_owner_new(void)
+{
+    return owners < OWNERS ? owners++ : 0;
+}
+
+uint32_t heap_charge(uint32_t owner)
+{
+    uint32_t before = charged;
+    charged = owner;
+    return before;
+}
+
+struct heap_use heap_use(uint32_t owner)
+{
+    return uses[owner];
+}
+
+void heap_peaks_begin(void)
+{
+    for (uint32_t i = 0; i < owners; i++) {
+        uses[i].peak = uses[i].now;
+    }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+#define AREA_BYTES (UINT64_C(1) << 37) /* of addresses; the kernel adds memory where it is used */
+#define ALL_BYTES  (UINT64_C(1) << 35) /* if it is not divided */
+#define PART_BYTES UINT64_C(32768)     /* of a home's chunk, at least */
+#define PAGE       4096
+#define CLASSES    160 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
+#define LINE_BYTES 64  /* of a cache */
 #define LARGE      4096
 #define EXPORTED   __attribute__((visibility("default")))
 
 struct head {
-    uint64_t class;
-    uint64_t offset; /* of what the caller has, from the beginning of the block */
+    uint16_t class, owner, home;
+    uint16_t offset; /* of what the caller has, from the beginning of the block */
+    uint64_t bytes;  /* that were asked for */
 };
 
 struct block {
     struct block *next;
 };
 
-static struct block *spare[CLASSES];
-static uint8_t *unused, *area_end;
+struct chunk {
+    struct chunk *next;
+    uint64_t bytes;
+};
+
+/* Where blocks come from and go back to: one for all, or one for each owner, so that all of it can be dropped. */
+struct home {
+    struct block *spare[CLASSES];
+    uint8_t *unused, *end;
+    struct chunk *chunks;
+};
+static struct home common, *homes[OWNERS];
+static uint8_t *area, *area_end;
+static bool apart;
+
+static void own(struct head *head, uint32_t owner, uint64_t bytes)
+{
+    struct heap_use *use = &uses[owner];
+    head->owner = (uint16_t)owner;
+    head->bytes = bytes;
+    use->now += bytes;
+    use->peak = use->now > use->peak ? use->now : use->peak;
+}
+
+static void disown(struct head *head)
+{
+    uses[head->owner].now -= head->bytes;
+}
+
+void heap_give(void *at, uint32_t owner)
+{
+    if (at != NULL) {
+        struct head *head = (struct head *)at - 1;
+        disown(head);
+        own(head, owner, head->bytes);
+    }
+}
 
 static uint32_t class_of(size_t bytes, size_t *size_out)
 {
@@ -48,19 +124,74 @@ static uint32_t class_of(size_t bytes, size_t *size_out)
 /* Memory that was never used is zero. NULL: there is none. */
 static uint8_t *from_area(size_t size)
 {
-    if (unused == NULL) {
-        void *area =
+    if (area == NULL) {
+        void *all =
             __real_mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        unused = area == MAP_FAILED ? NULL : area;
-        area_end = unused != NULL ? unused + AREA_BYTES : NULL;
+        area = all == MAP_FAILED ? NULL : all;
+        area_end = area != NULL ? area + AREA_BYTES : NULL;
     }
-    if (unused == NULL || size > (size_t)(area_end - unused)) {
+    if (area == NULL || size > (size_t)(area_end - area)) {
         errno = ENOMEM;
         return NULL;
     }
-    uint8_t *block = unused;
-    unused += size;
+    uint8_t *at = area;
+    area += size;
+    return at;
+}
+
+static struct home *home_of(uint32_t owner)
+{
+    if (owner == 0 || !apart) {
+        return &common;
+    }
+    if (homes[owner] == NULL) {
+        homes[owner] = (struct home *)(void *)from_area((sizeof(struct home) + PAGE - 1) / PAGE * PAGE);
+    }
+    return homes[owner];
+}
+
+static uint64_t chunk_bytes(const struct home *home, size_t size)
+{
+    uint64_t least = home != &common ? PART_BYTES : apart ? 32 * PART_BYTES : ALL_BYTES;
+    size += sizeof(struct chunk);
+    return size < least ? least : (size + PAGE - 1) / PAGE * PAGE;
+}
+
+/* The rest of the chunk before is left. */
+static uint8_t *from_home(struct home *home, size_t size)
+{
+    if (size > (size_t)(home->end - home->unused)) {
+        uint64_t bytes = chunk_bytes(home, size);
+        struct chunk *chunk = (struct chunk *)(void *)from_area(bytes);
+        if (chunk == NULL) {
+            return NULL;
+        }
+        *chunk = (struct chunk){home->chunks, bytes};
+        home->chunks = chunk;
+        if (bytes > PART_BYTES && home != &common) {
+            return (uint8_t *)(chunk + 1); /* for this block alone */
+        }
+        home->unused = (uint8_t *)(chunk + 1);
+        home->end = (uint8_t *)chunk + bytes;
+    }
+    uint8_t *block = home->unused;
+    home->unused += size;
     return block;
+}
+
+void heap_divide(void)
+{
+    apart = true;
+}
+
+void heap_drop(uint32_t owner)
+{
+    struct home *home = homes[owner];
+    for (struct chunk *chunk = home != NULL ? home->chunks : NULL, *next; chunk != NULL; chunk = next) {
+        next = chunk->next;
+        madvise(chunk, chunk->bytes, MADV_DONTNEED); /* to keep them would be no error */
+    }
+    homes[owner] = NULL;
 }
 
 static void *allocate(size_t bytes, size_t alignment, bool zero)
@@ -72,19 +203,23 @@ static void *allocate(size_t bytes, size_t alignment, bool zero)
         return NULL;
     }
     uint32_t class = class_of(wanted, &size);
-    struct block *old = spare[class];
+    struct home *home = home_of(charged);
+    struct block *old = home != NULL ? home->spare[class] : NULL;
     uint8_t *block = (uint8_t *)old;
     if (old != NULL) {
-        spare[class] = old->next;
-    } else {
-        block = from_area(size);
+        home->spare[class] = old->next;
+    } else if (home != NULL) {
+        block = from_home(home, size);
     }
     if (block == NULL) {
         return NULL;
     }
     uintptr_t at = (uintptr_t)block + sizeof(struct head), rest = alignment > 16 ? at % alignment : 0;
     uint8_t *out = block + sizeof(struct head) + (rest ? alignment - rest : 0);
-    ((struct head *)(void *)out)[-1] = (struct head){class, (uint64_t)(out - block)};
+    struct head *head = (struct head *)(void *)out - 1;
+    uint32_t at_home = home == &common ? 0 : charged;
+    *head = (struct head){.class = (uint16_t) class, .home = (uint16_t)at_home, .offset = (uint16_t)(out - block)};
+    own(head, charged, bytes);
     if (zero && old != NULL) {
         memset(out, 0, bytes);
     }
@@ -111,8 +246,10 @@ EXPORTED void free(void *ptr)
     if (ptr != NULL) {
         struct head head = ((struct head *)ptr)[-1];
         struct block *block = (struct block *)(void *)((uint8_t *)ptr - head.offset);
-        block->next = spare[head.class];
-        spare[head.class] = block;
+        disown(&head);
+        struct home *home = home_of(head.home);
+        block->next = home->spare[head.class];
+        home->spare[head.class] = block;
     }
 }
 
@@ -127,10 +264,13 @@ EXPORTED size_t malloc_usable_size(void *ptr)
     return ptr != NULL ? size_of(head.class) - head.offset : 0;
 }
 
-EXPORTED void *realloc(void *ptr, size_t size)
+static void *reallocate(void *ptr, size_t size)
 {
     size_t has = malloc_usable_size(ptr);
     if (ptr != NULL && size <= has) {
+        struct head *head = (struct head *)ptr - 1;
+        disown(head);
+        own(head, head->owner, size);
         return ptr;
     }
     void *out = allocate(size, 16, false);
@@ -139,6 +279,37 @@ EXPORTED void *realloc(void *ptr, size_t size)
         free(ptr);
     }
     return out;
+}
+
+EXPORTED void *realloc(void *ptr, size_t size)
+{
+    return reallocate(ptr, size);
+}
+
+/* Not by the functions above, of which compilers believe that they do not look at variables. */
+void *world_malloc(size_t bytes)
+{
+    uint32_t before = heap_charge(0);
+    void *at = allocate(bytes, 16, false);
+    (void)heap_charge(before);
+    return at;
+}
+
+void *world_calloc(size_t count, size_t bytes)
+{
+    uint32_t before = heap_charge(0);
+    size_t all;
+    void *at = __builtin_mul_overflow(count, bytes, &all) ? NULL : allocate(all, 16, true);
+    (void)heap_charge(before);
+    return at;
+}
+
+void *world_realloc(void *old, size_t bytes)
+{
+    uint32_t before = heap_charge(0);
+    void *at = reallocate(old, bytes);
+    (void)heap_charge(before);
+    return at;
 }
 
 EXPORTED void *aligned_alloc(size_t alignment, size_t size)
@@ -156,6 +327,37 @@ EXPORTED int posix_memalign(void **memptr, size_t alignment, size_t size)
     void *at = allocate(size, alignment, false);
     *memptr = at != NULL ? at : *memptr;
     return at != NULL ? 0 : ENOMEM;
+}
+
+#else
+
+void heap_give(void *at, uint32_t owner)
+{
+    (void)at, (void)owner;
+}
+
+void heap_divide(void)
+{
+}
+
+void heap_drop(uint32_t owner)
+{
+    (void)owner;
+}
+
+void *world_malloc(size_t bytes)
+{
+    return malloc(bytes);
+}
+
+void *world_calloc(size_t count, size_t bytes)
+{
+    return calloc(count, bytes);
+}
+
+void *world_realloc(void *old, size_t bytes)
+{
+    return realloc(old, bytes);
 }
 
 #endif

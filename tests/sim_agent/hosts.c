@@ -3,6 +3,7 @@
 #include "sim.h"
 
 #include "base/json.h"
+#include "heap.h"
 #include "tiers/sd_notify.h"
 
 #include <inttypes.h>
@@ -118,6 +119,10 @@ static void end_life(struct host *host)
         ipc_hang_up(socket);
     }
     host->sockets = NULL;
+    if (sim.measure) {
+        heap_drop(host->heap_owner);
+    }
+    host->heap_owner = heap_owner_new();
 }
 
 static void start_again(void *ctx)
@@ -128,7 +133,7 @@ static void start_again(void *ctx)
     }
 }
 
-static uint64_t processor_ns(void)
+uint64_t processor_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -168,6 +173,7 @@ void host_run(struct host *host, sim_fn *fn, void *ctx)
 {
     struct host *before = sim.current;
     uint64_t began = sim.measure ? processor_ns() : 0;
+    uint32_t charged = heap_charge(host->heap_owner);
     sim.current = host;
     host->ran = true;
     live(host, fn, ctx);
@@ -178,6 +184,7 @@ void host_run(struct host *host, sim_fn *fn, void *ctx)
     host->counts.calls++;
     host->counts.ns += sim.measure ? processor_ns() - began : 0;
     sim.current = before;
+    (void)heap_charge(charged);
 }
 
 static void be_born(void *ctx)
@@ -260,6 +267,7 @@ void hosts_make(uint32_t count, const char *config_text)
         struct host *host = &sim.hosts[i];
         struct error err = {0};
         host->index = i;
+        host->heap_owner = heap_owner_new();
         snprintf(host->name, sizeof(host->name), "n%u", i);
         if (config_load(NULL, config_text, &host->config, &err) != TCK_OK) {
             fprintf(stderr, "%s\n", err.text);

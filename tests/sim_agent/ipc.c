@@ -4,6 +4,7 @@
 
 #include "base/control.h"
 #include "base/lock.h"
+#include "heap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,7 @@ tck_status_t ipc_recv(int fd, int timeout_ms, struct ipc_frame *out, struct erro
                                                   : error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
     }
     *out = frame->ipc;
+    heap_give(out->payload, object->host->heap_owner);
     free(frame);
     return TCK_OK;
 }

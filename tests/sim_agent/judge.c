@@ -615,7 +615,7 @@ static void check_decision(const struct decision *d)
 void judge_settled(const struct launch *launch)
 {
     uint64_t members = shape_hosts(launch->shape);
-    for (uint32_t i = 0; i < sim.host_count && !sim.measure; i++) {
+    for (uint32_t i = 0; i < sim.host_count; i++) {
         const struct host *host = &sim.hosts[i];
         if (!(members >> i & 1)) {
             continue;

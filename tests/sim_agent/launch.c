@@ -315,7 +315,11 @@ static void begin_training(struct launch *launch)
         rank_restored(&launch->ranks[r]);
     }
     launch->step = launch->ranks[0].fresh ? 0 : launch->ranks[0].version.step;
-    sim_after(job.step_us, NULL, take_step, launch);
+    if (sim.measure) {
+        scale_train(launch);
+    } else {
+        sim_after(job.step_us, NULL, take_step, launch);
+    }
 }
 
 static void wake_rank(void *ctx)
@@ -344,7 +348,7 @@ static void next_phase(void *ctx)
         return;
     }
     if (sim.measure) {
-        scale_phase(phase_names[launch->phase], launch->phase_us);
+        scale_phase_over(launch);
     }
     launch->phase++;
     launch->phase_us = sim.us;
@@ -497,9 +501,6 @@ static void take_step(void *ctx)
     if (launch->dead || ends_fenced(launch)) {
         return;
     }
-    if (sim.measure) {
-        judge_look();
-    }
     if (launch == job.launch && is_finished(launch)) {
         sim_after(REST_US, NULL, rest, launch);
         return;
@@ -514,7 +515,7 @@ static void take_step(void *ctx)
             atomic_store(&rank->status->current_step, launch->step);
             atomic_store(&rank->status->step_ns, job.step_us * 1000);
         }
-        if (launch->step % job.save_every == 0 && (!sim.measure || launch->step == 1)) {
+        if (launch->step % job.save_every == 0) {
             rank_save(rank, launch->step, launch->step % job.store_every == 0, false);
         }
     }

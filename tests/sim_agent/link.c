@@ -249,6 +249,7 @@ static void got_message(void *ctx)
     struct message *m = ctx;
     const struct link_setup *setup = &m->to->link->setup;
     if (!m->to->closed && !m->to->dying) {
+        m->to->link->host->counts.received++;
         setup->message(setup->ctx, m->to, m->data, m->len);
     }
     free(m);

@@ -2,7 +2,7 @@
  * Runs schedules, each in a process of its own:
  *
  *   sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose]
- *   sim_agent --scale NODES [--ranks RANKS_PER_NODE]
+ *   sim_agent --scale NODES [--ranks RANKS_PER_NODE] [--json]
  *
  * first those of FILE (one seed a line, the rest of the line says what it once found), then N from S on, up to the
  * first broken promise. Exit status 1 if one was broken. */
@@ -28,7 +28,7 @@
 struct arguments {
     const char *seeds;
     uint64_t seed, count, jobs, scale, ranks;
-    bool verbose, keep_going;
+    bool verbose, keep_going, json;
 };
 
 /* Shared with the processes of the schedules. */
@@ -135,7 +135,7 @@ static void child(uint64_t seed, const struct arguments *a)
 {
     snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR);
     if (a->scale > 0) {
-        scale_run((uint32_t)a->scale, (uint32_t)a->ranks);
+        scale_run((uint32_t)a->scale, (uint32_t)a->ranks, a->json);
     } else {
         alarm(SCHEDULE_S);
         run_schedule(seed, a->verbose);
@@ -215,25 +215,22 @@ static bool run_jobs(const struct arguments *a)
 static bool parse(int argc, char **argv, struct arguments *a)
 {
     uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
-    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING };
-    static const struct option options[] = {{"seed", required_argument, NULL, 0},
-                                            {"count", required_argument, NULL, 1},
-                                            {"jobs", required_argument, NULL, 2},
-                                            {"scale", required_argument, NULL, 3},
-                                            {"ranks", required_argument, NULL, 4},
-                                            {"seeds", required_argument, NULL, SEEDS},
-                                            {"verbose", no_argument, NULL, VERBOSE},
-                                            {"keep-going", no_argument, NULL, KEEP_GOING},
-                                            {0}};
+    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON };
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 0},    {"count", required_argument, NULL, 1},
+        {"jobs", required_argument, NULL, 2},    {"scale", required_argument, NULL, 3},
+        {"ranks", required_argument, NULL, 4},   {"seeds", required_argument, NULL, SEEDS},
+        {"verbose", no_argument, NULL, VERBOSE}, {"keep-going", no_argument, NULL, KEEP_GOING},
+        {"json", no_argument, NULL, JSON},       {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option < 0 || option > KEEP_GOING) {
+        if (option < 0 || option > JSON) {
             return false;
         } else if (option < SEEDS) {
             *numbers[option] = strtoull(optarg, NULL, 10);
         } else if (option == SEEDS) {
             a->seeds = optarg;
         } else {
-            *(option == VERBOSE ? &a->verbose : &a->keep_going) = true;
+            *(option == VERBOSE ? &a->verbose : option == JSON ? &a->json : &a->keep_going) = true;
         }
     }
     return optind == argc && a->jobs > 0 && a->jobs <= JOBS_MAX;
@@ -252,7 +249,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &a)) {
         fprintf(stderr,
                 "usage: sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose]\n"
-                "       sim_agent --scale NODES [--ranks RANKS_PER_NODE]\n",
+                "       sim_agent --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
                 JOBS_MAX);
         return 2;
     }

@@ -1,49 +1,280 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One version of a large job: what the agents say to each other, and what it costs the coordinator and the others. */
+ * One version of a large job, and what becomes of it: what the agents say to each other, and what it costs the
+ * coordinator's agent and the others. The job attaches, registers and saves one version, which is drained when it is
+ * committed; then a machine is lost, and the job is launched again and restores from memory; then all machines are
+ * lost, and it restores from storage. */
 #include "sim.h"
 
+#include "agent/driver/protocol_driver.h"
+#include "heap.h"
+
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
-static struct counts *before; /* of each host, when the phase began */
+#define LOOK_US   MS
+#define LIMIT_US  (300 * S) /* in which a phase ends */
+#define RETURN_US (100 * MS)
+#define SENDS_MAX 40 /* messages of the coordinator to each other node in a phase: no answer to one goes to all */
 
-static struct counts difference(uint32_t host)
+/* The phases, in the order in which they come. */
+enum scale_phase {
+    SCALE_ATTACH,
+    SCALE_REGISTER,
+    SCALE_VERSION,
+    SCALE_DRAIN,
+    SCALE_LOSS,
+    SCALE_RESTORE_MEMORY,
+    SCALE_RESTART,
+    SCALE_RESTORE_STORAGE,
+    SCALE_PHASES
+};
+static const char *const names[] = {"attach", "register",       "version", "drain",
+                                    "loss",   "restore_memory", "restart", "restore_storage"};
+
+static struct {
+    enum scale_phase phase;
+    uint64_t began_us;
+    uint32_t lost; /* the host that is lost alone */
+    bool json;
+    struct counts *before; /* of each host, when the phase began */
+} scale;
+
+/* ---- what a phase costs ------------------------------------------------------------------------------------------ */
+
+struct cost {
+    struct counts counts;
+    uint64_t heap; /* at its peak */
+};
+
+static struct cost cost_of(uint32_t host)
 {
-    const struct counts *now = &sim.hosts[host].counts, *then = &before[host];
-    return (struct counts){.messages = now->messages - then->messages,
-                           .bytes = now->bytes - then->bytes,
-                           .transferred = now->transferred - then->transferred,
-                           .frames = now->frames - then->frames,
-                           .calls = now->calls - then->calls,
-                           .ns = now->ns - then->ns};
+    const struct counts *now = &sim.hosts[host].counts, *then = &scale.before[host];
+    return (struct cost){.counts = {.messages = now->messages - then->messages,
+                                    .bytes = now->bytes - then->bytes,
+                                    .received = now->received - then->received,
+                                    .transferred = now->transferred - then->transferred,
+                                    .stored = now->stored - then->stored,
+                                    .frames = now->frames - then->frames,
+                                    .ns = now->ns - then->ns},
+                         .heap = heap_use(sim.hosts[host].heap_owner).peak};
 }
 
-static void add(struct counts *sum, struct counts x)
+static void add(struct cost *sum, const struct cost *x)
 {
-    sum->messages += x.messages;
-    sum->bytes += x.bytes;
-    sum->transferred += x.transferred;
-    sum->frames += x.frames;
-    sum->calls += x.calls;
-    sum->ns += x.ns;
+    sum->counts.messages += x->counts.messages;
+    sum->counts.bytes += x->counts.bytes;
+    sum->counts.received += x->counts.received;
+    sum->counts.transferred += x->counts.transferred;
+    sum->counts.stored += x->counts.stored;
+    sum->counts.frames += x->counts.frames;
+    sum->counts.ns += x->counts.ns;
+    sum->heap += x->heap;
 }
 
-void scale_phase(const char *name, uint64_t began_us)
+static void print_cost(const char *who, const struct cost *sum, double count)
 {
-    struct counts all = {0}, coordinator = difference(0);
-    for (uint32_t i = 0; i < sim.host_count; i++) {
-        add(&all, difference(i));
-        before[i] = sim.hosts[i].counts;
+    const struct counts *c = &sum->counts;
+    double sent = (double)c->messages / count, received = (double)c->received / count;
+    double bytes = (double)c->bytes / count, images = (double)c->transferred / count;
+    double stored = (double)c->stored / count, frames = (double)c->frames / count;
+    double ms = (double)c->ns / 1e6 / count, heap_kib = (double)sum->heap / 1024 / count;
+    if (scale.json) {
+        printf(", \"%s\": {\"sent\": %.1f, \"received\": %.1f, \"bytes\": %.0f, \"image_bytes\": %.0f, "
+               "\"stored_bytes\": %.0f, \"frames\": %.1f, \"ms\": %.4f, \"heap_kib\": %.1f}",
+               who, sent, received, bytes, images, stored, frames, ms, heap_kib);
+    } else {
+        printf(" | %8.1f %8.1f %11.0f %8.0f %8.0f %6.1f %10.3f %9.1f", sent, received, bytes, images, stored, frames,
+               ms, heap_kib);
     }
-    double others = sim.host_count > 1 ? (double)(all.ns - coordinator.ns) / (sim.host_count - 1) : 0;
-    printf("%-10s %9.1f %10" PRIu64 " %12" PRIu64 " %12" PRIu64 " %9" PRIu64 " %9" PRIu64 " %12.2f %12.3f\n", name,
-           (double)(sim.us - began_us) / (double)MS, all.messages, all.bytes, all.transferred, all.frames,
-           coordinator.messages, (double)coordinator.ns / 1e6, others / 1e6);
-    fflush(stdout);
 }
 
-void scale_run(uint32_t hosts, uint32_t ranks_per_host)
+static void begin_count(void)
+{
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        scale.before[i] = sim.hosts[i].counts;
+    }
+    heap_peaks_begin();
+    scale.began_us = sim.us;
+}
+
+/* The phase that goes on is over: what it has cost the coordinator, and the other nodes on average. */
+static void end_phase(enum scale_phase phase)
+{
+    struct cost coordinator = cost_of(0), others = {0};
+    if (phase != scale.phase) {
+        sim_violation("the phase %s ends while %s goes on", names[phase], names[scale.phase]);
+        return;
+    }
+    for (uint32_t i = 1; i < sim.host_count; i++) {
+        struct cost one = cost_of(i);
+        add(&others, &one);
+    }
+    double ms = (double)(sim.us - scale.began_us) / (double)MS;
+    printf(scale.json ? "{\"phase\": \"%s\", \"world_ms\": %.1f" : "%-15s %8.1f", names[phase], ms);
+    print_cost("coordinator", &coordinator, 1);
+    print_cost("node", &others, sim.host_count - 1);
+    printf(scale.json ? "}\n" : "\n");
+    fflush(stdout);
+    if (coordinator.counts.messages > (uint64_t)SENDS_MAX * sim.host_count) {
+        sim_violation("the coordinator sends %" PRIu64 " messages to %u nodes in the phase %s",
+                      coordinator.counts.messages, sim.host_count, names[phase]);
+    }
+    scale.phase++;
+    begin_count();
+}
+
+static void print_heading(void)
+{
+    if (!scale.json) {
+        static const char columns[] = " |    sends     gets       bytes   images   stored frames         ms  heap KiB";
+        printf("%-24s | %-77s | another node, on average\n%-15s %8s%s%s\n", "", "the coordinator's", "phase",
+               "world ms", columns, columns);
+    }
+}
+
+static void print_end(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    double mib = (double)usage.ru_maxrss / 1024;
+    double seconds = (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6;
+    printf(scale.json ? "{\"process\": {\"cpu_s\": %.2f, \"peak_mib\": %.0f}}\n"
+                      : "the process: %.2f s of a processor, %.0f MiB\n",
+           seconds, mib);
+}
+
+/* ---- what has to be so when a phase is over ---------------------------------------------------------------------- */
+
+static struct term_context *term_of(uint32_t host)
+{
+    const struct agent *agent = sim.hosts[host].agent;
+    struct term_context *tc = agent != NULL ? agent->term_context : NULL;
+    return tc != NULL && !tc->closed && job.launch != NULL && tc->world.term == job.launch->term ? tc : NULL;
+}
+
+static bool all_are_told(const struct launch *launch, bool of_publish)
+{
+    uint32_t r = 0;
+    while (r < launch->count && launch->ranks[r].status != NULL &&
+           atomic_load(of_publish ? &launch->ranks[r].status->published_step
+                                  : &launch->ranks[r].status->committed_step) > 0) {
+        r++;
+    }
+    return r == launch->count;
+}
+
+/* The base has all its copies again, and all nodes know. */
+static bool all_are_based(void)
+{
+    uint32_t i = 0;
+    while (i < sim.host_count && term_of(i) != NULL && node_decision(term_of(i)->node)->based) {
+        i++;
+    }
+    return i == sim.host_count;
+}
+
+/* What the ranks restore is compared with what they have saved (rank.c); this is where it comes from. */
+static void check_restored(const struct launch *launch, bool from_storage)
+{
+    uint64_t wanted = 0, read = 0;
+    for (uint32_t r = 0; r < launch->count; r++) {
+        struct shard_info infos[2];
+        rank_shard_ids(launch->shape, r, infos);
+        wanted += infos[0].image_bytes;
+        if (launch->ranks[r].fresh || launch->ranks[r].version.step != 1) {
+            sim_violation("rank %u has not restored step 1", r);
+        }
+    }
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        read += sim.hosts[i].counts.stored - scale.before[i].stored;
+    }
+    if (from_storage ? read < wanted : read > 0) {
+        sim_violation("%" PRIu64 " bytes are read from storage, of %" PRIu64, read, wanted);
+    }
+}
+
+/* ---- the job ----------------------------------------------------------------------------------------------------- */
+
+static void save(struct launch *launch)
+{
+    launch->step = 1;
+    for (uint32_t r = 0; r < launch->count; r++) {
+        rank_save(&launch->ranks[r], launch->step, false, false);
+    }
+}
+
+static void ask_for_drain(void *ctx)
+{
+    struct event event = {.type = EVENT_DRAIN_ASKED};
+    (void)ctx;
+    driver_step_coordinator(term_of(0), &event);
+}
+
+static void lose_all(void)
+{
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        host_lose(&sim.hosts[i], RETURN_US);
+    }
+}
+
+/* Begins the next phase if the one that goes on is over. */
+static void look(struct launch *launch)
+{
+    if (scale.phase == SCALE_VERSION && all_are_told(launch, false)) {
+        judge_look();
+        end_phase(SCALE_VERSION);
+        host_run(&sim.hosts[0], ask_for_drain, NULL);
+    } else if (scale.phase == SCALE_DRAIN && all_are_told(launch, true)) {
+        judge_look();
+        end_phase(SCALE_DRAIN);
+        host_lose(&sim.hosts[scale.lost], RETURN_US);
+    } else if (scale.phase == SCALE_RESTORE_MEMORY && all_are_based()) {
+        check_restored(launch, false);
+        end_phase(SCALE_RESTORE_MEMORY);
+        lose_all();
+    } else if (scale.phase == SCALE_RESTORE_STORAGE && all_are_based()) {
+        check_restored(launch, true);
+        end_phase(SCALE_RESTORE_STORAGE);
+        job.done = true;
+    }
+}
+
+static void look_again(void *ctx)
+{
+    struct launch *launch = ctx;
+    if (!launch->dead && scale.phase < SCALE_PHASES) {
+        look(launch);
+    }
+    if (!launch->dead && scale.phase < SCALE_PHASES) {
+        sim_after(LOOK_US, NULL, look_again, launch);
+    }
+}
+
+void scale_train(struct launch *launch)
+{
+    if (scale.phase == SCALE_VERSION) {
+        save(launch);
+    }
+    look_again(launch);
+}
+
+void scale_phase_over(const struct launch *launch)
+{
+    if (launch->phase == PHASE_JOIN && scale.phase == SCALE_ATTACH) {
+        end_phase(SCALE_ATTACH);
+    } else if (launch->phase == PHASE_RESTORE && scale.phase == SCALE_REGISTER) {
+        end_phase(SCALE_REGISTER);
+    } else if (launch->phase == PHASE_MAP && scale.phase != SCALE_REGISTER) {
+        end_phase(launch->number == 2 ? SCALE_LOSS : SCALE_RESTART);
+    }
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static void plan_job(uint32_t hosts, uint32_t ranks_per_host)
 {
     struct shape shape = {
         .ranks_per_host = ranks_per_host, .ranks = hosts * ranks_per_host, .twins = 1, .hosts = hosts};
@@ -55,15 +286,38 @@ void scale_run(uint32_t hosts, uint32_t ranks_per_host)
                        .steps = 1,
                        .save_every = 1,
                        .store_every = 1000,
-                       .copies = hosts > 1 ? 2 : 1,
+                       .copies = 2,
                        .kept = 3};
-    sim.measure = true;
-    before = calloc(hosts, sizeof(*before));
-    printf("%-10s %9s %10s %12s %12s %9s %9s %12s %12s\n", "phase", "world ms", "messages", "bytes", "images", "frames",
-           "its sends", "coordin. ms", "others ms");
-    make_hosts(hosts, 2, false);
-    scale_phase("start", 0);
-    sim_after(10 * MS, NULL, launch_begin, NULL);
+}
+
+static void run(void)
+{
     while (!job.done && sim_step()) {
+        if (sim.us > scale.began_us + LIMIT_US) {
+            sim_violation("the phase %s does not end", names[scale.phase]);
+        }
     }
+    if (!job.done && sim.violation[0] == '\0') {
+        sim_violation("nothing happens any more in the phase %s", names[scale.phase]);
+    }
+}
+
+void scale_run(uint32_t hosts, uint32_t ranks_per_host, bool json)
+{
+    sim.measure = true;
+    heap_divide();
+    scale.json = json;
+    scale.lost = hosts / 2;
+    scale.before = calloc(hosts, sizeof(*scale.before));
+    if (hosts < 2 || ranks_per_host == 0 || scale.before == NULL) {
+        sim_violation("a job has two nodes or more");
+        return;
+    }
+    plan_job(hosts, ranks_per_host);
+    print_heading();
+    make_hosts(hosts, 2, false);
+    begin_count();
+    sim_after(10 * MS, NULL, launch_begin, NULL);
+    run();
+    print_end();
 }

@@ -43,7 +43,9 @@ typedef void sim_fn(void *ctx);
 
 struct counts {
     uint64_t messages, bytes; /* between agents, as sent */
-    uint64_t transferred;     /* bytes of images */
+    uint64_t received;        /* messages */
+    uint64_t transferred;     /* bytes of images that are sent, */
+    uint64_t stored;          /* that are written to storage or read there */
     uint64_t frames;          /* with trainers, both ways */
     uint64_t calls;           /* of an agent's code */
     uint64_t ns;              /* of a processor, in them; 0 unless measured */
@@ -126,6 +128,7 @@ struct host {
     struct loop *loop;
     struct link *link;
     uint32_t life;
+    uint32_t heap_owner;        /* its agent, in heap.h */
     jmp_buf death;              /* of _exit */
     uint32_t dies_in;           /* so many things that it does; 0: it does not */
     bool deaf;                  /* storage refuses this host */
@@ -163,6 +166,8 @@ void host_stop_agent(struct host *host, uint64_t for_us);
 void host_forget(struct host *host, uint64_t restart_us);
 /* With all its memory; another machine of the same name comes in return_us. */
 void host_lose(struct host *host, uint64_t return_us);
+/* That this process has had. */
+uint64_t processor_ns(void);
 /* Says what lies in its memory. */
 void host_show_slots(const struct host *host);
 /* The agent does something that others see: it may die here. */
@@ -482,9 +487,12 @@ void judge_end(void);
 /* ---- scale.c, main.c ----------------------------------------------------------------------------------------------
  */
 
-/* One version of a large job, with what each of its phases costs. */
-void scale_run(uint32_t hosts, uint32_t ranks_per_host);
-void scale_phase(const char *name, uint64_t began_us);
+/* One version of a large job, with what each of its phases costs, as a table or as a JSON object a line. */
+void scale_run(uint32_t hosts, uint32_t ranks_per_host, bool json);
+/* All ranks have come to the end of their launch's phase, */
+void scale_phase_over(const struct launch *launch);
+/* to its training. */
+void scale_train(struct launch *launch);
 /* As the job wants them; hasty: with short time-outs. */
 void make_hosts(uint32_t hosts, uint32_t slots, bool hasty);
 
