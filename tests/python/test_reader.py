@@ -51,7 +51,7 @@ def test_wrong_boxes_are_refused(tmp_path, site):
     with tierckpt.open_published(site.config) as version:
         for offset, shape, out in [((0,), (1,), None), ((3, 0), (4, 1), None), ((0, 0), (2, 2), torch.zeros(2, 1)),
                                    ((0, 0), (2, 2), torch.zeros(2, 2, dtype=torch.float64)),
-                                   ((0, 0), (2, 2), torch.zeros(2, 4)[:, ::2])]:
+                                   ((0, 0), (2, 2), torch.zeros(2, 2, device="meta"))]:
             with pytest.raises(tierckpt.InvalidArgumentError):
                 version.read_box("0.weight", offset, shape, out=out)
         with pytest.raises(tierckpt.NotFoundError):

@@ -21,6 +21,7 @@ from ..core.published import Published
 from ..runtime import control, native
 from ..runtime.settings import ConfigSource, Overrides
 from ..state import jsonstate
+from ..state.records import saved_dtype, saved_shape
 from ..state.sharding import rank_key, split_rank
 from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
 
@@ -137,7 +138,7 @@ class _Published:
             tensor = planner.resolve_tensor(item)
             offset = [begin + at for begin, at in zip(item.storage_index.offset, item.storage_offsets, strict=True)]
             key = self._scope + item.storage_index.fqn
-            tensor.detach().copy_(self._published.read_box(key, offset, tuple(item.lengths)))
+            _read(self._published, key, offset, tensor.detach())
             planner.commit_tensor(item, tensor)
         for item in leaves:
             planner.load_bytes(item, self._leaf(item.storage_index.fqn))
@@ -146,6 +147,14 @@ class _Published:
     def _leaf(self, key: str) -> io.BytesIO:
         """The value that was saved by the lowest of the ranks that have it."""
         return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
+
+
+def _read(version: Published, key: str, offset: list[int], tensor: torch.Tensor) -> None:
+    """Tensors of another dtype than the one that was saved are converted, as DCP does it."""
+    if version.dtype(key) == saved_dtype(tensor):
+        version.read_box(key, offset, tuple(saved_shape(tensor)), out=tensor)
+    else:
+        tensor.copy_(version.read_box(key, offset, tuple(tensor.shape)))
 
 
 def _split(plan: Any) -> tuple[list[Any], list[Any]]:

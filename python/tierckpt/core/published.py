@@ -5,10 +5,12 @@
         print(version.step, version.keys)
         weight = version.read("layers.0.weight")"""
 
+import math
+import operator
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,8 @@ import torch
 from .. import errors
 from ..runtime import native
 from ..runtime.settings import ConfigSource, Overrides, configuration
-from ..state.records import TORCH_DTYPES
+from ..state.records import TORCH_DTYPES, saved_dtype, saved_shape
+from .pieces import Box, Pieces, is_written_in_place
 
 _MANIFEST = "manifest.json"
 _LIMIT_S = 20  # the default of storage_timeout_ms: a path brings no configuration
@@ -106,6 +109,7 @@ class Published:
         self.entries: list[native.Entry] = [opened.entry(i) for i in range(self.info.entry_count)]
         """The pieces of tensors and the blobs that the ranks have saved, sorted by key."""
         self._tensors = {entry.key: entry for entry in self.entries if not entry.blob}
+        self._pieces = Pieces()
 
     @property
     def version(self) -> native.Version:
@@ -146,7 +150,9 @@ class Published:
         """A part of a tensor, in whatever pieces it was saved.
 
         offset, shape  where the part begins in the whole tensor, and its size, in elements of each dimension
-        out            contiguous CPU tensor of this shape and dtype to read into; None: a new one
+        out            tensor of this shape and dtype to read into, on any device; None: a new one, on the CPU. One on a
+                       device, or one that is not contiguous, is filled in pieces of at most 64 MiB, and never lies on
+                       the host as a whole. When this returns, all of it is in place
 
         Returns `out`. Raises InvalidArgumentError if the part or `out` does not fit."""
         whole, dtype = self._entry(key), self.dtype(key)
@@ -157,15 +163,34 @@ class Published:
         if not len(offset) == len(shape) == len(whole.global_shape):
             raise errors.InvalidArgumentError(f"{key} has {len(whole.global_shape)} dimensions, offset and shape have "
                                               f"{len(offset)} and {len(shape)}")
-        self._native.read_box(key=key, dtype=whole.dtype, global_shape=whole.global_shape, offset=offset, shape=shape,
-                              address=out.data_ptr())
-        return out
 
-    def read_entry(self, index: int) -> torch.Tensor:
-        """Reads one of `entries` as it was saved. Tensors that belong to single ranks can only be read in this way."""
-        entry = self.entries[index]
-        out = torch.empty(entry.local_shape, dtype=TORCH_DTYPES[entry.dtype])
-        self._native.read_entry(index, 0, entry.bytes, out.data_ptr())
+        def read(box: Box, address: int) -> None:
+            begin = tuple(map(operator.add, offset, box[0]))
+            self._native.read_box(key=key, dtype=whole.dtype, global_shape=whole.global_shape, offset=begin,
+                                  shape=box[1], address=address)
+
+        return self._read_into(out, read)
+
+    def read_entry(self, index: int, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Reads one of `entries` as it was saved. Tensors that belong to single ranks can only be read in this way.
+        `out` is as for read_box."""
+        entry, dtype = self.entries[index], TORCH_DTYPES[self.entries[index].dtype]
+        if out is None:
+            out = torch.empty(entry.local_shape, dtype=dtype)
+        _check_out(entry.key, out, tuple(entry.local_shape), dtype)
+
+        def read(box: Box, address: int) -> None:
+            first = _place_of(box[0], entry.local_shape) * dtype.itemsize
+            self._native.read_entry(index, first, math.prod(box[1]) * dtype.itemsize, address)
+
+        return self._read_into(out, read)
+
+    def _read_into(self, out: torch.Tensor, read: Callable[[Box, int], None]) -> torch.Tensor:
+        if is_written_in_place(out):
+            shape = tuple(saved_shape(out))
+            read(((0,) * len(shape), shape), out.data_ptr())
+        else:
+            self._pieces.fill(out, read)
         return out
 
     def blob(self, key: str, rank: int | None = None) -> bytes:
@@ -173,6 +198,7 @@ class Published:
         return self._native.read_blob(key, rank)
 
     def close(self) -> None:
+        self._pieces = Pieces()
         self._native.close()
 
     def __enter__(self) -> "Published":
@@ -183,7 +209,17 @@ class Published:
 
 
 def _check_out(key: str, out: torch.Tensor, shape: tuple[Any, ...], dtype: torch.dtype) -> None:
-    if tuple(out.shape) != shape or out.dtype != dtype:
+    if tuple(saved_shape(out)) != shape or saved_dtype(out) != dtype:
         raise errors.InvalidArgumentError(f"{key}: out is {out.dtype} {tuple(out.shape)}, not {dtype} {shape}")
-    if out.device.type != "cpu" or not out.is_contiguous():
-        raise errors.InvalidArgumentError(f"{key}: out must be a contiguous tensor on the CPU")
+    if out.is_meta or out.layout != torch.strided:
+        kind = "on the meta device" if out.is_meta else out.layout
+        raise errors.InvalidArgumentError(f"{key}: out is {kind}, and only a dense tensor with memory of its own can "
+                                          "be read into")
+
+
+def _place_of(offset: tuple[int, ...], shape: Sequence[int]) -> int:
+    """How many elements of a tensor of this shape lie before this one."""
+    place = 0
+    for at, size in zip(offset, shape, strict=True):
+        place = place * size + at
+    return place

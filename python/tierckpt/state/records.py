@@ -174,8 +174,8 @@ class _Row:
             pour(self._staging, self.tensor)
 
 
-def pour(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copies a tensor in the form that files have into a tensor."""
+def pour(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> None:
+    """Copies a tensor in the form that files have into a tensor. non_blocking: as for Tensor.copy_."""
     if target.dtype in _AS_PAIRS:
         source = torch.view_as_complex(source)
     elif target.dtype in _AS_BYTES:
@@ -184,7 +184,7 @@ def pour(source: torch.Tensor, target: torch.Tensor) -> None:
         if stride == 0 and target.shape[dim] > 1:  # expanded: all elements share one number in memory
             source, target = source.narrow(dim, 0, 1), target.narrow(dim, 0, 1)
     with torch.no_grad():
-        target.copy_(source)
+        target.copy_(source, non_blocking=non_blocking)
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:

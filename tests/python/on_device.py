@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for tensors on CUDA devices: for tests of what is done with them on a machine without one."""
+
+import torch
+
+from tierckpt.core import pieces
+
+
+class OnDevice(torch.Tensor):
+    """Says that it is on a device. Its memory cannot be written to by its address, and a copy that need not block is
+    made as late as possible: when the event after it is waited for. So a buffer that is used again too early shows."""
+
+    pending = []  # copies that were started and not made yet
+
+    @staticmethod
+    def __new__(cls, memory):
+        return torch.Tensor._make_wrapper_subclass(cls, memory.size(), strides=memory.stride(), dtype=memory.dtype,
+                                                   device="cuda:0")
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        if function in (torch.Tensor.detach, torch.Tensor.narrow, torch.Tensor.view):
+            target, *rest = arguments
+            return cls(function(target.memory, *rest))
+        if function is torch.Tensor.copy_:
+            return cls._copy(*arguments, **(named or {}))
+        if function is torch.Tensor.data_ptr:
+            raise AssertionError("the address of device memory was asked for")
+        return super().__torch_function__(function, types, arguments, named or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), named=None):
+        raise NotImplementedError(f"{function} of a tensor on the stand-in's device")
+
+    @classmethod
+    def _copy(cls, target, source, non_blocking=False):
+        cls.pending.append((target.memory, source))
+        if not non_blocking:
+            cls.make_copies()
+        return target
+
+    @classmethod
+    def make_copies(cls):
+        while cls.pending:
+            target, source = cls.pending.pop(0)
+            torch.Tensor.copy_(target, source)
+
+
+class _Event:
+    """After the copies that had been started when it was made."""
+
+    def __init__(self, diary):
+        self._count, self._diary = len(OnDevice.pending), diary
+
+    def synchronize(self):
+        self._diary.append("wait")
+        OnDevice.make_copies()
+
+
+class Diary(list):
+    """What is asked of the host's memory and of the device, in order: ("memory", bytes, pinned), "copy" and "wait"."""
+
+    def __init__(self, monkeypatch, piece_bytes):
+        super().__init__()
+        OnDevice.pending.clear()
+        monkeypatch.setattr(pieces, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(pieces, "_host_memory", self._memory)
+        monkeypatch.setattr(pieces, "_end_of_copies", self._end)
+
+    def _memory(self, size, pinned):
+        self.append(("memory", size, pinned))
+        return torch.empty(size, dtype=torch.uint8)
+
+    def _end(self, device):
+        assert device.type == "cuda"
+        self.append("copy")
+        return _Event(self)
+
+    def memory(self):
+        return [entry[1:] for entry in self if entry[0] == "memory"]
