@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Published versions are read back as they were saved, in any other sharding, and damage is never handed out. */
 #include "base/layout.h"
+#include "made_version.h"
 #include "tierckpt.h"
-#include "tiers/manifest.h"
-#include "tiers/names.h"
 #include "tiers/safe_fs.h"
 
 #include <criterion/criterion.h>
@@ -158,41 +157,12 @@ static void add_records(struct layout *layout, uint32_t rank)
     memcpy((char *)blob->addr + sizeof(size), text, strlen(text));
 }
 
-static void write_file(int dir_fd, const char *name, const void *data, size_t len)
-{
-    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    cr_assert_eq(write(fd, data, len), (ssize_t)len);
-    close(fd);
-}
-
-static void add_file(struct manifest *manifest, const struct layout *layout, const struct shard *shard, int dir_fd)
-{
-    struct manifest_file file = {.shard = shard->id, .bytes = shard->image_bytes};
-    uint8_t *image = calloc(1, shard->image_bytes);
-    memcpy(image, shard->header, shard->header_bytes);
-    for (uint32_t i = 0; i < shard->record_count; i++) {
-        const struct record *record = &layout->records[shard->records[i]];
-        memcpy(image + record->image_offset, record->addr, record->bytes);
-    }
-    file.crcs = calloc(chunk_count(file.bytes), sizeof(*file.crcs));
-    file.root = digest_image(image, file.bytes, file.crcs);
-    manifest_file_name(file.shard, file.name);
-    write_file(dir_fd, file.name, image, file.bytes);
-    free(image);
-    manifest->files = reallocarray(manifest->files, manifest->file_count + 1, sizeof(file));
-    manifest->files[manifest->file_count++] = file;
-}
-
-static void add_rank(struct manifest *manifest, uint32_t rank, int dir_fd)
+static void add_rank(struct made_version *made, uint32_t rank)
 {
     struct layout layout = {0};
     add_records(&layout, rank);
     cr_assert_eq(layout_build(&layout, rank, RANKS, NULL), TCK_OK);
-    for (uint32_t i = 0; i < layout.shard_count; i++) {
-        if (manifest_find(manifest, layout.shards[i].id) == NULL) {
-            add_file(manifest, &layout, &layout.shards[i], dir_fd);
-        }
-    }
+    made_version_add(made, &layout);
     for (uint32_t i = 0; i < layout.record_count; i++) {
         if (!layout.records[i].blob) {
             free(layout.records[i].addr);
@@ -201,29 +171,16 @@ static void add_rank(struct manifest *manifest, uint32_t rank, int dir_fd)
     layout_free(&layout);
 }
 
-static int compare_files(const void *a, const void *b)
-{
-    return hash128_cmp(((const struct manifest_file *)a)->shard, ((const struct manifest_file *)b)->shard);
-}
-
 static void publish(const char *dir, uint64_t term, uint64_t step)
 {
-    struct manifest manifest = {.job = "job", .version = {term, step}, .world_size = RANKS, .wall_ms = 5};
-    char name[DIR_NAME_MAX], path[400], *text;
-    size_t len;
-    version_dir_name(manifest.version, name);
-    snprintf(path, sizeof(path), "%s/job/%s", dir, name);
-    cr_assert_eq(mkdir(path, 0755), 0, "%s", path);
-    int dir_fd = open(path, O_RDONLY | O_DIRECTORY);
+    struct made_version made;
+    char job[400];
+    snprintf(job, sizeof(job), "%s/job", dir);
+    made_version_begin(&made, job, (struct version){term, step}, RANKS);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        add_rank(&manifest, rank, dir_fd);
-        qsort(manifest.files, manifest.file_count, sizeof(*manifest.files), compare_files);
+        add_rank(&made, rank);
     }
-    cr_assert_eq(manifest_print(&manifest, &text, &len, NULL), TCK_OK);
-    write_file(dir_fd, MANIFEST_NAME, text, len);
-    free(text);
-    manifest_free(&manifest);
-    close(dir_fd);
+    made_version_end(&made);
 }
 
 /* ---- setup ------------------------------------------------------------------------------------------------------ */
