@@ -8,7 +8,7 @@ import torch
 from fake_client import FakeClient
 from tierckpt import InvalidArgumentError, NoSpaceError
 from tierckpt.state import groups
-from tierckpt.state.blobs import Blob, BlobTable
+from tierckpt.state.blobs import Blob, BlobTable, alike
 from tierckpt.state.rng import Rng
 from tierckpt.state.sharding import Placer
 from tierckpt.state.user_state import UserState
@@ -33,6 +33,66 @@ def test_generators_come_back():
     expected = draw(), draw()
     table.put_back(client)
     assert (draw(), draw()) == expected
+
+
+# ---- generators of ranks that the saved training did not have
+
+
+def seeded(seed):
+    """(table, client) of a rank whose generators were seeded and saved."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed)
+    table, client = registered(Rng(elastic=True).blob(None))
+    table.take(client)
+    return table, client
+
+
+def drawn_by(rank, source, common):
+    table, client = BlobTable(rank, source[0]._blobs), FakeClient()
+    source[0].put_back(source[1])  # its generators hold torch's state, as after a restore
+    source[0].take(source[1])
+    client.get_blob = lambda key: source[1].blobs["rank3/tierckpt.rng"]
+    table.put_back(client, lent={"rng": set(common)})
+    return draw()
+
+
+def test_new_ranks_draw_other_numbers_than_the_rank_that_they_have_the_generators_of():
+    seeded(1)
+    drawn = [draw()] + [drawn_by(rank, seeded(1), ()) for rank in (4, 5)]
+    for number in range(len(drawn[0])):
+        assert len({str(ranks[number]) for ranks in drawn}) == 3
+
+
+def test_a_second_resume_draws_what_the_first_has_drawn():
+    assert drawn_by(4, seeded(1), ()) == drawn_by(4, seeded(1), ())
+    assert drawn_by(4, seeded(1), ()) != drawn_by(4, seeded(2), ())
+
+
+def test_generators_that_all_ranks_had_alike_stay_alike_on_new_ranks():
+    seeded(1)
+    torch_numbers, *rest = draw()
+    drawn = drawn_by(4, seeded(1), ["torch"])
+    assert drawn[0] == torch_numbers and all(a != b for a, b in zip(drawn[1:], rest, strict=True))
+    assert drawn_by(4, seeded(1), ["torch", "python", "numpy"]) == (torch_numbers, *rest)
+
+
+def test_marks_say_which_generators_ranks_have_alike():
+    table, client = seeded(1)
+    one = table.marks(client)
+    random.seed(2)
+    table.take(client)
+    other = table.marks(client)
+    assert alike([one, other]) == {"rng": {"torch", "numpy"}}
+    assert alike([one, one, other])["rng"] == {"torch", "numpy"}
+    assert alike([one, one])["rng"] == {"torch", "python", "numpy"}
+    assert alike([one]) == {"rng": set()}  # what a single rank has may be its own
+
+
+def test_only_elastic_generators_have_a_rule_for_another_number_of_ranks():
+    for rng, rule in ((Rng(), "leave"), (Rng(elastic=True), "any")):
+        _, client = registered(rng.blob(None))
+        assert client.resharding == {"rank3/tierckpt.rng": rule} and rng.record(PLACER).reshard == rule
 
 
 def test_keys_carry_the_rank():

@@ -3,7 +3,7 @@
 
 import logging
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from torch.distributed import ProcessGroup
@@ -15,7 +15,7 @@ from ..runtime.settings import ConfigSource, Overrides, configuration, warn_of_m
 from ..runtime.world import Oob, World, join_world
 from ..state import arguments
 from ..state.arguments import Models, Optimizers, Schedulers, Stateful
-from ..state.blobs import BlobTable
+from ..state.blobs import BlobTable, alike, lender
 from ..state.contents import Contents, Fence
 from ..state.records import RecordTable
 from ..state.registration import Given, Registration
@@ -101,6 +101,14 @@ def _blobs_of(contents: Contents, world: World) -> BlobTable:
         RecordTable(contents.records)
         return BlobTable(world.rank, contents.blobs)
     return world.agreed(make, "nothing is registered")
+
+
+def warn_of_derived(step: int, rank: int, saved_world_size: int, names: Collection[str]) -> None:
+    """Says of a new rank what it derives from another one's, if there is anything."""
+    if names:
+        log.warning("step %d was saved by %d ranks: %s of rank %d, which is new, is derived from that of rank %d, "
+                    "except for what all ranks had alike", step, saved_world_size, " and ".join(names), rank,
+                    lender(rank, saved_world_size))
 
 
 class Place:
@@ -307,7 +315,8 @@ class Checkpoint(lifetime.Closing):
         states = {} if self._registration is None else self._registration.states_by_blob()
         names = self._blobs.put_back(
             self._client, [*left_out, *(misfits.keys() - states.keys())],
-            lambda name, value: states[name].without(value, set())[0] if name in misfits else value)
+            lambda name, value: states[name].without(value, set())[0] if name in misfits else value,
+            lent=self._lent(restored))
         self._contents.loaded()
         self.restored = restored
         self.loaded = Loaded(version.step, version, [*self._records.keys(), *(set(names) - misfits.keys())],
@@ -388,6 +397,18 @@ class Checkpoint(lifetime.Closing):
             log.warning("step %d was saved by %d ranks, now there are %d: %s stay as they are", restored.version.step,
                         restored.saved_world_size, self._client.world_size, " and ".join(names))
         return names
+
+    def _lent(self, restored: native.Restored) -> dict[str, set[str]] | None:
+        """For BlobTable.put_back: what was alike on the ranks that saved this, if this rank is new. Collective."""
+        rank, before = self._client.rank, restored.saved_world_size
+        if not restored.resharded or self._client.world_size <= before:
+            return None
+        marks = self._blobs.marks(self._client)
+        common = alike(self._place.world.gather(marks)[:before])
+        if rank < before:
+            return None
+        warn_of_derived(restored.version.step, rank, before, marks)
+        return common
 
     # ---- save
 

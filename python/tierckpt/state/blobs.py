@@ -10,6 +10,17 @@ from ..runtime import native
 from . import jsonstate
 from .sharding import rank_key
 
+Marks = dict[str, str]
+"""Of each part of a value, by its name: the same text wherever the part is the same."""
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How a rank that the saved training did not have makes its value out of that of another rank."""
+
+    marks: Callable[[Any], Marks]
+    make: Callable[[Any, int, Collection[str]], Any]  # from value, rank, and the parts that were alike on all ranks
+
 
 @dataclass(frozen=True)
 class Blob:
@@ -19,10 +30,28 @@ class Blob:
     capture: Callable[[], object]
     apply: Callable[[Any], object]
     capacity: int | None = None  # bytes; None: with room to grow
-    reshard: str = "refuse"  # with another number of ranks: also "leave" as it is, "any" rank's value
+    reshard: str = "refuse"  # with another number of ranks: also "leave" as it is, or "any": see lender
     fits: Callable[[Any], None] = lambda value: None  # raises LayoutError if apply could not put this value back
     choose: Callable[[Iterable[Any]], object] | None = None  # from the values that ranks of another layout have saved
+    derivation: Derivation | None = None  # for "any"; None: another rank's value is taken as it is
     structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
+
+
+def lender(rank: int, saved_world_size: int) -> int:
+    """With another number of ranks, the rank whose data this one gets, where it may have those of any: that of its own
+    number if it was there. The library does the same (TCK_RESHARD_ANY)."""
+    return rank % saved_world_size
+
+
+def alike(marks_of_ranks: Iterable[dict[str, Marks]]) -> dict[str, set[str]]:
+    """By name of the blob, the parts that all ranks of a training had alike, from the marks of each. Of a single rank
+    nothing is known."""
+    first, *others = marks_of_ranks
+    def everywhere(name: str, part: str) -> bool:
+        return bool(others) and all(marks.get(name, {}).get(part) == first[name][part] for marks in others)
+
+    first, *others = marks_of_ranks
+    return {name: {part for part in marks if everywhere(name, part)} for name, marks in first.items()}
 
 
 def _room_for(size: int) -> int:
@@ -122,13 +151,23 @@ class BlobTable:
         return found
 
     def put_back(self, client: native.Client, left_out: Collection[str] = (),
-                 change: Callable[[str, Any], Any] = lambda name, value: value) -> list[str]:
+                 change: Callable[[str, Any], Any] = lambda name, value: value, *,
+                 lent: dict[str, set[str]] | None = None) -> list[str]:
         """Puts the values of a restore back, as `change` alters them, and returns the names of those that were put
-        back."""
+        back. `lent` is what alike returns, if the values are another rank's because the saved training had no rank of
+        this number; None: they are this rank's own."""
         names = []
         for blob in self._blobs:
             data = b"" if blob.name in left_out else client.get_blob(self._key(blob))
             if data:
-                blob.apply(change(blob.name, jsonstate.loads(data)))
+                value = change(blob.name, jsonstate.loads(data))
+                if lent is not None and blob.derivation is not None:
+                    value = blob.derivation.make(value, self._rank, lent.get(blob.name, ()))
+                blob.apply(value)
                 names.append(blob.name)
         return names
+
+    def marks(self, client: native.Client) -> dict[str, Marks]:
+        """Of the values of a restore that a new rank would derive."""
+        return {blob.name: blob.derivation.marks(jsonstate.loads(client.get_blob(self._key(blob))))
+                for blob in self._blobs if blob.derivation is not None and client.get_blob(self._key(blob))}
