@@ -103,6 +103,7 @@ def load_and_go_on(rank, world, kind, config):
     job = Training(rank, kind, seed=1)
     with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
         assert checkpoint.load_checkpoint() == job.engine.global_steps == 3
+        assert checkpoint.restored is not None, "the library has read it"
         loaded = [digest_of(job.engine), job.engine.get_lr(), job.position["samples"]]
         losses = job.step()
         assert checkpoint.save_checkpoint_if_needed()

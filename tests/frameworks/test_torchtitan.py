@@ -121,8 +121,45 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
         ranks = job.train(world, steps=steps)
         assert [rank["resumed"] for rank in ranks] == [steps - 1] * world
         assert [rank["loaded"] for rank in ranks] == [saved[0]["whole"]] * world
+        assert all(rank["source"]["bytes_storage"] > 0 for rank in ranks), "the library has read it"
         assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
         saved = ranks
+
+
+class _Loader:
+    """Its state has the form of torchtitan's own dataloaders."""
+
+    def __init__(self, rank, degree):
+        self._rank, self._degree = rank, degree
+
+    def state_dict(self):
+        return {f"dp_rank_{self._rank}": b"position", "world_size": self._degree}
+
+
+def _choice(rank, degree, saved, excluded=()):
+    """What a rank loads of the states that others have saved: a state, or the error."""
+    import torchtitan_cpu  # noqa: F401
+    from tierckpt import LayoutError
+    from tierckpt.adapters.torchtitan import _OtherStates
+
+    states = _OtherStates({"dataloader": _Loader(rank, degree)})
+    with states.without(excluded):
+        chosen = states.choose(iter(saved))
+        try:
+            states.fits(chosen)
+        except LayoutError as error:
+            return str(error)
+    return chosen
+
+
+def test_a_dataloader_gets_the_state_of_its_data_parallel_rank_or_is_refused():
+    two = [{"dataloader": _Loader(rank, 2).state_dict(), "step": 4} for rank in range(2)]
+    assert _choice(1, 2, two) is two[1] and _choice(0, 2, two) is two[0]
+    assert "dataloader was saved by 2 data-parallel ranks, there are 4 now" in _choice(3, 4, two)
+    assert "exclude_from_loading" in _choice(0, 1, two)
+    assert _choice(3, 4, two, excluded=["dataloader"]) is two[0]
+    assert "is not that of dp_rank_1" in _choice(1, 2, two[:1])
+    assert _choice(1, 2, [{"step": 4}]) == {"step": 4}
 
 
 def test_stages_cut_in_another_way_read_what_is_on_storage(job, site):

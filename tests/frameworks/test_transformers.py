@@ -114,6 +114,7 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
     site.kill_agents()
     ranks = job.train(1, save_strategy="steps", save_steps=3)
     assert [rank["resumed"] for rank in ranks] == [3]
+    assert ranks[0]["source"]["bytes_storage"] > 0, "the library has read it"
     assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
     assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
     site.kill_agents()

@@ -117,6 +117,7 @@ def test_another_number_of_ranks_has_what_only_memory_had(job, tmp_path, stage, 
 def assert_goes_on(ranks, world, step, held):
     assert [rank["resumed"] for rank in ranks] == [step] * world
     assert [rank["held"] for rank in ranks] == [held] * world
+    assert all(rank["source"]["bytes_storage"] > 0 for rank in ranks), "the library has read it"
     assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
     for rank in ranks:
         assert rank["losses"] == ranks[0]["losses"]

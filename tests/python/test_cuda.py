@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,15 @@ import tierckpt
 from fake_client import FakeClient
 from harness import run
 from tierckpt import InvalidArgumentError, LayoutError, UnsupportedError
-from tierckpt.core.checkpoint import Checkpoint, Contents
+from tierckpt.adapters.reshard import load_any_layout
+from tierckpt.core import pieces
+from tierckpt.core.checkpoint import Checkpoint, Contents, attach
+from tierckpt.runtime.world import join_world
 from tierckpt.state import records
 from tierckpt.state.blobs import Blob, BlobTable
-from tierckpt.state.records import RecordTable, whole
+from tierckpt.state.records import Record, RecordTable, whole
+
+LARGE = 20 << 20  # elements of four bytes: more than one piece
 
 
 @pytest.fixture
@@ -136,6 +142,32 @@ def saves_every_step(rank, world, config, stream):
         return all(map(torch.equal, before, model.parameters()))
 
 
+def save_for_others(rank, world, config):
+    """Each rank's rows of a tensor on the device, larger than what is read at a time, and a few numbers of its own."""
+    rows = torch.arange(LARGE, device="cuda", dtype=torch.float32).view(world, -1)[rank]
+    with attach(_rows(rank, world, rows, torch.full((3,), float(rank), device="cuda")), world=join_world(),
+                config=config) as checkpoint:
+        checkpoint.save_checkpoint(7, to_storage=True)
+        checkpoint.wait("drained")
+
+
+def load_of_others(rank, world, config, reshard):
+    """[who read it, whether it is right] with a rule for what is a rank's own, or without."""
+    mine, own = torch.zeros(LARGE // world, device="cuda"), torch.zeros(3, device="cuda")
+    contents, joined = _rows(rank, world, mine, own, reshard), join_world()
+    with attach(contents, world=joined, config=config) as checkpoint:
+        step = load_any_layout(checkpoint, contents, joined, config=config)
+        wanted = torch.arange(LARGE, device="cuda", dtype=torch.float32).view(world, -1)[rank]
+        right = step == 7 and torch.equal(mine, wanted) and own.tolist() == [float(rank)] * 3
+        return ["adapter" if checkpoint.restored is None else "library", right]
+
+
+def _rows(rank, world, mine, own, reshard="refuse"):
+    records_of_rank = [Record("rows", lambda: mine, (LARGE,), (LARGE // world * rank,), None, False),
+                       replace(whole(f"rank{rank}/own", lambda: own, None, eager=True), reshard=reshard)]
+    return Contents(records_of_rank, [])
+
+
 def saves_in_a_capture(rank, world, config):
     """Whether a save in a capture is refused and the graph is good afterwards."""
     model, held = model_of(0), torch.zeros(1, device="cuda")
@@ -152,6 +184,33 @@ def saves_in_a_capture(rank, world, config):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_device_gets_back_what_lay_on_it_at_the_save(tmp_path, device, site, stream):
     assert run(tmp_path, "test_cuda:saves_every_step", world=1, config=site.config, stream=stream) == [True]
+
+
+@pytest.mark.parametrize("reshard, reader", [("any", "library"), ("refuse", "adapter")])
+def test_what_two_ranks_have_saved_is_read_onto_the_device_of_one(tmp_path, device, site, reshard, reader):
+    site.config["memory_cap_bytes"] = "2GiB"
+    run(tmp_path, "test_cuda:save_for_others", world=2, config=site.config)
+    ranks = run(tmp_path, "test_cuda:load_of_others", world=1, config=site.config, reshard=reshard)
+    assert ranks == [[reader, True]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex128])
+def test_a_published_tensor_is_read_onto_a_device_in_bounded_pieces(device, site, monkeypatch, dtype):
+    model = torch.nn.Module()
+    model.register_buffer("wide", torch.randn(700, 333).to(dtype))
+    with tierckpt.init(model=model, config=site.config) as checkpoint:
+        checkpoint.save_checkpoint(1, to_storage=True)
+        checkpoint.wait("drained")
+    memory, sizes = pieces._host_memory, []
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 10000)
+    monkeypatch.setattr(pieces, "_host_memory", lambda *asked: sizes.append(asked) or memory(*asked))
+    with tierckpt.open_published(site.config) as version:
+        for out in (torch.zeros(700, 333, dtype=dtype, device="cuda"),
+                    torch.zeros(333, 700, dtype=dtype, device="cuda").t()):
+            shape = version.shape("wide")
+            version.read_box("wide", (0,) * len(shape), shape, out=out)
+            assert torch.equal(out.cpu(), model.wide)
+    assert len(sizes) == 2 and all(size <= 10000 and pinned for size, pinned in sizes)
 
 
 def test_a_save_in_a_graph_capture_is_refused_and_leaves_the_graph_good(tmp_path, device, site):

@@ -2,6 +2,7 @@
 """Versions of another layout are read from storage, or refused with nothing changed."""
 
 import contextlib
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,12 @@ from tierckpt.adapters import reshard
 from tierckpt.adapters.reshard import load_any_layout
 from tierckpt.core.checkpoint import Contents, attach
 from tierckpt.runtime.world import join_world
+from tierckpt.state import groups
 from tierckpt.state.blobs import Blob
 from tierckpt.state.module_state import blobs_of
 from tierckpt.state.records import Record, whole
+from tierckpt.state.rng import Rng
+from tierckpt.state.sharding import Placer
 
 ROWS = 12
 
@@ -78,6 +82,104 @@ def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, argume
     for number, (error, rows, own, value) in enumerate(ranks):
         assert text in error
         assert set(rows) == {0.0} and own == [number, number] and value == {"rank": number}
+
+
+# ---- rules, by which the library does it
+
+
+class _Ruled:
+    """The same with rules: this rank's rows, a value that grows on rank 0, and generators."""
+
+    def __init__(self, rank, world, room):
+        part = ROWS // world
+        self.rank, self.value, self.rng = rank, {"rank": rank}, Rng(elastic=True)
+        self.mine = torch.zeros(part, ROWS)
+        placer = Placer(rank, groups.of_ranks([rank]))
+        records = [Record("rows", lambda: self.mine, (ROWS, ROWS), (part * rank, 0), None, False),
+                   self.rng.record(placer)]
+        blobs = [Blob("value", lambda: self.value, self._apply, room, reshard="any", fits=self._fits),
+                 self.rng.blob(None)]
+        self.contents = Contents(records, blobs)
+
+    def _apply(self, value):
+        self.value = value
+
+    @staticmethod
+    def _fits(value):
+        if value.get("wrong"):
+            raise tierckpt.LayoutError("the value is wrong")
+
+
+def save_ruled(rank, world, config, room=1000, wrong=False, alike=False):
+    """Returns what its generators draw next."""
+    torch.manual_seed(0 if alike else rank)
+    holder = _Ruled(rank, world, room if rank == 0 else 1000)
+    holder.mine.copy_(torch.arange(ROWS * ROWS, dtype=torch.float32).view(ROWS, ROWS)[rank * len(holder.mine):]
+                      [:len(holder.mine)])
+    holder.value.update(text="x" * (room // 2 if rank == 0 else 1), wrong=wrong)
+    with attach(holder.contents, world=join_world(), config=config) as checkpoint:
+        checkpoint.save_checkpoint(5, to_storage=True)
+        checkpoint.wait("drained")
+    return torch.rand(1).item()
+
+
+def load_ruled(rank, world, config):
+    """Returns [step or error, rows, whose value, what its generators draw next, whether the library did it, warnings].
+    """
+    holder, joined, lines = _Ruled(rank, world, 1000), join_world(), []
+    log = logging.getLogger("tierckpt")
+    log.addHandler(heard := logging.Handler(logging.WARNING))
+    heard.emit = lambda record: lines.append(record.getMessage())
+    with attach(holder.contents, world=joined, config=config) as checkpoint:
+        try:
+            step = load_any_layout(checkpoint, holder.contents, joined, config=config)
+        except tierckpt.LayoutError as error:
+            step = str(error)
+        by_library = checkpoint.restored is not None and bool(checkpoint.restored.resharded)
+    return [step, holder.mine.tolist(), holder.value["rank"], torch.rand(1).item(), by_library, lines]
+
+
+def assert_rows(ranks):
+    rows = [row for _, mine, *_ in ranks for row in mine]
+    assert rows == torch.arange(ROWS * ROWS, dtype=torch.float32).view(ROWS, ROWS).tolist()
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_with_rules_more_ranks_are_served_by_the_library_and_new_ones_draw_numbers_of_their_own(tmp_path, site, alike):
+    saved = run(tmp_path, "test_reshard:save_ruled", world=2, config=site.config, alike=alike)
+    ranks = run(tmp_path, "test_reshard:load_ruled", world=4, config=site.config)
+    assert_rows(ranks)
+    steps, _, sources, drawn, by_library, lines = zip(*ranks, strict=True)
+    assert steps == (5,) * 4 and sources == (0, 1, 0, 1) and all(by_library)
+    assert list(drawn[:2]) == saved
+    assert len(set(drawn)) == (1 if alike else 4)
+    assert any("is read for this number of ranks" in line for line in lines[0])
+    for rank in range(4):
+        derived = [line for line in lines[rank] if f"rng of rank {rank}, which is new, is derived" in line]
+        assert len(derived) == (rank >= 2)
+
+
+def test_with_rules_fewer_ranks_are_served_by_the_library_and_keep_their_generators(tmp_path, site):
+    saved = run(tmp_path, "test_reshard:save_ruled", world=3, config=site.config)
+    ranks = run(tmp_path, "test_reshard:load_ruled", world=2, config=site.config)
+    assert_rows(ranks)
+    assert [rank[2:5] for rank in ranks] == [[0, saved[0], True], [1, saved[1], True]]
+
+
+def test_a_value_for_which_a_new_rank_has_less_room_than_its_lender_is_read_all_the_same(tmp_path, site):
+    saved = run(tmp_path, "test_reshard:save_ruled", world=2, config=site.config, room=200000)
+    ranks = run(tmp_path, "test_reshard:load_ruled", world=3, config=site.config)
+    assert_rows(ranks)
+    assert [rank[2] for rank in ranks] == [0, 1, 0] and not any(rank[4] for rank in ranks)
+    assert [rank[3] for rank in ranks][:2] == saved and len({rank[3] for rank in ranks}) == 3
+
+
+def test_a_value_that_does_not_fit_is_refused_with_nothing_changed(tmp_path, site):
+    run(tmp_path, "test_reshard:save_ruled", world=2, config=site.config, wrong=True)
+    for number, (error, rows, source, *_) in enumerate(run(tmp_path, "test_reshard:load_ruled", world=3,
+                                                           config=site.config)):
+        assert "the value is wrong" in error and source == number
+        assert not any(map(any, rows))
 
 
 def test_nothing_saved_is_nothing_found(tmp_path, site):

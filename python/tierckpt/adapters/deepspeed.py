@@ -150,13 +150,14 @@ def _contents(engine: Any, world: World, client_state: dict[str, Any] | Stateful
     model = walk_model.Model(engine.module, None)
     names = walk_model.named_parameters(engine.module)
     optimizer = optimizer_of(engine, names, placer)
-    rng, scalars = Rng(), _Scalars(engine)
-    extra = None if client_state is None else UserState(client_state)
+    rng, scalars = Rng(elastic=True), _Scalars(engine)
+    extra = None if client_state is None else UserState(client_state, reshard="any")
     records = optimizer.weights() + walk_model.buffer_records(model, placer) + optimizer.records()
     records += (extra.records(placer) if extra else []) + [rng.record(placer)]
-    blobs = [Blob("engine", scalars.capture, scalars.apply, capacity.get("engine")),
+    # All ranks count alike, and their optimizers have the same settings.
+    blobs = [Blob("engine", scalars.capture, scalars.apply, capacity.get("engine"), reshard="any"),
              Blob("optimizer", optimizer.capture, optimizer.apply, capacity.get("optimizer", optimizer.room()),
-                  structural="optimizer" not in capacity)]
+                  reshard="any", fits=optimizer.fits, structural="optimizer" not in capacity)]
     blobs += [replace(extra.blob(capacity.get("client_state")), name="client_state")] if extra else []
     blobs += module_state.blobs_of([("", engine.module)], capacity.get("model"))
     blobs.append(rng.blob(capacity.get("rng")))
@@ -255,7 +256,7 @@ class EngineCheckpoint(Closing):
     def load_checkpoint(self, step: int | None = None) -> int | None:
         """Restores the newest version, or the one of a step, into the engine, client_state and generators. Collective.
         Returns its step (engine.global_steps), or None if nothing was ever saved. A version of another number of ranks
-        is read from storage; `restored` is None then. Raises as Checkpoint.load_checkpoint does."""
+        is read from storage. Raises as Checkpoint.load_checkpoint does."""
         partitioned = self._engine.zero_optimization_partition_weights()
         if partitioned:
             self._engine.optimizer.checkpoint_event_prologue()

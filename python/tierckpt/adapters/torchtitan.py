@@ -8,12 +8,18 @@
 
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
-from torchtitan.components.checkpointer import MODEL, OPTIMIZER, BaseCheckpointManager, CheckpointManager
+from torchtitan.components.checkpointer import (
+    DATALOADER,
+    MODEL,
+    OPTIMIZER,
+    BaseCheckpointManager,
+    CheckpointManager,
+)
 
 from .. import errors
 from ..core.checkpoint import attach
@@ -22,7 +28,9 @@ from ..runtime.world import World, join_world
 from ..state import groups, twins, walk_model
 from ..state.contents import Contents, before_optimizer_step
 from ..state.sharding import Placer
+from ..state.statetree import join
 from ..state.user_state import UserState
+from ..state.walk_optimizer import OptimizerState
 from .api_compat import RequiredApi, usable
 from .reshard import load_any_layout
 from .trained import STORAGE_TIMEOUT_S, OptimizerStates, Trained
@@ -45,6 +53,8 @@ REQUIRED_API = (
 )
 
 _STATE_BYTES = 4 << 20
+# In the state of torchtitan's dataloaders: what is the data-parallel rank's own, and how many such ranks there are.
+_DP_RANK, _DP_SIZE = "dp_rank_", "world_size"
 
 
 class TierckptManager(BaseCheckpointManager):
@@ -225,6 +235,39 @@ class _OtherStates:
             if key not in self._excluded and key in value:
                 state.load_state_dict(value[key])
 
+    def fits(self, saved: dict[str, Any]) -> None:
+        """Raises LayoutError unless the dataloader can go on with its state in this value. Schedule and trainer are the
+        same on all ranks."""
+        fault = self._fault(saved)
+        if fault is not None:
+            raise errors.LayoutError(fault)
+
+    def choose(self, values: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+        """The value of a rank that had the same part of the data, or else the first, of which `fits` says why it cannot
+        be loaded. Tensors that are kept apart from a value are there for the first alone."""
+        first = None
+        for value in values:
+            apart: list[str] = []
+            join(value, apart.append)
+            if self._fault(value) is None and (first is None or not apart):
+                return value
+            first = value if first is None else first
+        return first
+
+    def _fault(self, saved: dict[str, Any]) -> str | None:
+        loader, of_loader = self._states.get(DATALOADER), saved.get(DATALOADER)
+        if loader is None or not isinstance(of_loader, dict) or DATALOADER in self._excluded:
+            return None
+        here: dict[str, Any] = loader.state_dict() if of_loader else {}
+        own = [key for key in here if str(key).startswith(_DP_RANK)]
+        before, now = of_loader.get(_DP_SIZE), here.get(_DP_SIZE)
+        if own and before != now:
+            return (f"the state of the dataloader was saved by {before} data-parallel ranks, there are {now} now, and "
+                    f"torchtitan cannot divide it among them: add {DATALOADER!r} to exclude_from_loading to load "
+                    "everything else and begin the data anew")
+        lacks = [key for key in own if key not in of_loader]
+        return f"the state of the dataloader is not that of {lacks[0]}, which this rank needs" if lacks else None
+
 
 class _Kept:
     """Puts optimizers back to what they were before the with-statement."""
@@ -257,10 +300,11 @@ def _contents(model_parts: Any, optimizers: Any, others: _OtherStates, state_byt
     for optimizer in optimizers:
         _refuse_unknown(optimizer)
     trained = Trained([walk_model.unwrap(part) for part in model_parts], optimizers, placer)
-    states, extra = _StatesOfParts(trained.states), UserState(others)
+    states, extra = _StatesOfParts(trained.states), UserState(others, reshard="any")
     records = trained.records(extra.records(placer))
     twins.confirm(records, world)
-    blobs = [*trained.module_blobs, states.blob("optimizer"), extra.blob(state_bytes), trained.rng.blob(None)]
+    rest = replace(extra.blob(state_bytes), fits=others.fits, choose=others.choose)
+    blobs = [*trained.module_blobs, states.blob("optimizer"), rest, trained.rng.blob(None)]
     return Contents(records, blobs, check=states.check)
 
 
@@ -270,10 +314,18 @@ class _StatesOfParts(OptimizerStates):
     def capture(self) -> dict[str, Any]:
         return {"parts": [state.capture() for state in self._states]}
 
+    def fits(self, saved: dict[str, Any]) -> None:
+        for state, value in self._with_own(saved):
+            state.fits_groups(value)
+
     def apply(self, saved: dict[str, Any]) -> None:
+        for state, value in self._with_own(saved):
+            state.apply(value)
+
+    def _with_own(self, saved: dict[str, Any]) -> Iterator[tuple[OptimizerState, dict[str, Any]]]:
         """torchtitan gives all parts the same hyperparameters."""
         for i, state in enumerate(self._states):
-            state.apply(saved["parts"][min(i, len(saved["parts"]) - 1)])
+            yield state, saved["parts"][min(i, len(saved["parts"]) - 1)]
 
 
 def _refuse_unknown(optimizer: torch.optim.Optimizer) -> None:

@@ -33,15 +33,22 @@ class OptimizerStates:
         return [record for state in self._states for record in state.records()]
 
     def blob(self, name: str) -> Blob:
+        """The settings of optimizers are the same on all ranks."""
         room = 1024 + sum(state.room() for state in self._states)
-        return Blob(name, self.capture, self.apply, room, structural=True)
+        return Blob(name, self.capture, self.apply, room, reshard="any", fits=self.fits, structural=True)
 
     def capture(self) -> Any:
         return [state.capture() for state in self._states]
 
-    def apply(self, saved: Any) -> None:
+    def fits(self, saved: Any) -> None:
+        """Raises LayoutError unless `apply` can put this value back."""
         if len(saved) != len(self._states):
             raise errors.LayoutError(f"{len(saved)} optimizers were saved, and there are {len(self._states)}")
+        for state, value in zip(self._states, saved, strict=True):
+            state.fits_groups(value)
+
+    def apply(self, saved: Any) -> None:
+        self.fits(saved)
         for state, value in zip(self._states, saved, strict=True):
             state.apply(value)
 
@@ -58,7 +65,7 @@ class Trained:
             names |= walk_model.named_parameters(model.module)
             self._model += walk_model.parameter_records(model, placer) + walk_model.buffer_records(model, placer)
         self.states = [OptimizerState(optimizer, names, placer) for optimizer in optimizers]
-        self.rng = Rng()
+        self.rng = Rng(elastic=True)
         self.module_blobs = module_state.blobs_of([("", model.module) for model in models])
         """The modules' state other than tensors; empty for most."""
 

@@ -264,7 +264,8 @@ class _Adapter:
         self._files = self._written = None
         self._world = join_world()
         room = _BLOB_BYTES + (self._history.capacity if self._world.rank == 0 else 0)
-        own = Blob("trainer", self._capture, self._keep, room)
+        # What rank 0 has beside the others is used on rank 0 alone.
+        own = Blob("trainer", self._capture, self._keep, room, reshard="any")
         if self._trainer.is_deepspeed_enabled:
             self.checkpoint = _attach_deepspeed(self._trainer, own, self._settings)
             self._load_newest = self.checkpoint.load_checkpoint
@@ -656,10 +657,11 @@ def _contents(trainer: Any, world: World, own: Blob) -> tuple[Contents, list[Any
     twins.confirm(records, world)
     scheduler, scaler = trainer.lr_scheduler, trainer.accelerator.scaler
     blobs = [*trained.module_blobs,
-             Blob("optimizer", state.capture, state.apply, state.room(), structural=True),
-             Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict)]
+             Blob("optimizer", state.capture, state.apply, state.room(), reshard="any", fits=state.fits,
+                  structural=True),
+             Blob("scheduler", scheduler.state_dict, scheduler.load_state_dict, reshard="any")]
     if scaler is not None:
-        blobs.append(Blob("scaler", scaler.state_dict, scaler.load_state_dict))
+        blobs.append(Blob("scaler", scaler.state_dict, scaler.load_state_dict, reshard="any"))
     blobs += [own, trained.rng.blob(None)]
     return Contents(records, blobs, check=state.check), [before_optimizer_step(optimizer)]
 

@@ -23,13 +23,14 @@ SMALL_BYTES = 64 * 1024
 
 
 class UserState:
-    def __init__(self, source: dict[str, Any] | Stateful) -> None:
+    def __init__(self, source: dict[str, Any] | Stateful, reshard: str = "leave") -> None:
+        """reshard: what becomes of it with another number of ranks, as for Blob."""
         methods = (getattr(source, "state_dict", None), getattr(source, "load_state_dict", None))
         if not isinstance(source, dict) and not all(map(callable, methods)):
             raise errors.InvalidArgumentError(
                 "extra_state must be a dict, or have state_dict() and load_state_dict(), and "
                 f"this is of type {type(source).__name__}")
-        self._source = source
+        self._source, self._reshard = source, reshard
         tensors: dict[str, torch.Tensor] = {}
         split(self._state(), "extra", tensors)
         for path, tensor in tensors.items():
@@ -41,11 +42,11 @@ class UserState:
         return self._source if isinstance(self._source, dict) else self._source.state_dict()
 
     def records(self, placer: Placer) -> list[Record]:
-        return [placer.private(path, fixed(holder), reshard="leave")
+        return [placer.private(path, fixed(holder), reshard=self._reshard)
                 for path, holder in self._holders.items()]
 
     def blob(self, capacity: int | None) -> Blob:
-        return Blob("extra_state", self._capture, self._apply, capacity, reshard="leave")
+        return Blob("extra_state", self._capture, self._apply, capacity, reshard=self._reshard)
 
     def _capture(self) -> Any:
         tensors: dict[str, torch.Tensor] = {}

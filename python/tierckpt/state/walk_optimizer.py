@@ -209,8 +209,7 @@ class OptimizerState:
     def fits(self, saved: dict[str, Any]) -> None:
         """Raises LayoutError unless `apply` can put this value back."""
         self._look()
-        _check_groups(f"groups of {self._what}", self._outer.param_groups, saved["outer"])
-        _check_groups(f"inner groups of {self._what}", self._inner.param_groups, saved["inner"])
+        self.fits_groups(saved)
         if saved.get("params") is None or self._inner is not self._outer:
             return
         place = {name: number for number, names in enumerate(saved["params"]) for name in names}
@@ -220,6 +219,11 @@ class OptimizerState:
                     where = f"in its group {place[name]}" if name in place else "in none of its groups"
                     raise errors.LayoutError(f"{self._what} has {name} in its group {number}; when it was saved, it "
                                              f"was {where}")
+
+    def fits_groups(self, saved: dict[str, Any]) -> None:
+        """The same for the numbers of groups alone, where other ranks may have had other parameters."""
+        _check_groups(f"groups of {self._what}", self._outer.param_groups, saved["outer"])
+        _check_groups(f"inner groups of {self._what}", self._inner.param_groups, saved["inner"])
 
     def has_places_for(self, name: str, saved: dict[str, Any]) -> bool:
         """Whether the tensors inside other values of this parameter's state are known here."""
@@ -250,8 +254,7 @@ class OptimizerState:
     def apply(self, saved: dict[str, Any]) -> None:
         """Puts a value of `capture` back, when the records are in place. Raises LayoutError if it has other groups."""
         self._look()
-        _check_groups(f"groups of {self._what}", self._outer.param_groups, saved["outer"])
-        _check_groups(f"inner groups of {self._what}", self._inner.param_groups, saved["inner"])
+        self.fits_groups(saved)
         _restore_groups(self._outer.param_groups, saved["outer"])
         _restore_groups(self._inner.param_groups, saved["inner"])
         absent = {(name, path) for name, path in saved["absent"]}

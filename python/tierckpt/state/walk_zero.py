@@ -173,10 +173,14 @@ class _Sliced:
         """Bytes that `capture` may come to need, from the structure alone."""
         return 64 * 1024 + 4096 * (len(self._base.param_groups) + len(self._flats))
 
-    def apply(self, saved: dict[str, Any]) -> None:
+    def fits(self, saved: dict[str, Any]) -> None:
+        """Raises LayoutError unless `apply` can put this value back."""
         for what, here in (("groups", self._base.param_groups), ("values", self._flats)):
             if len(saved[what]) != len(here):
                 raise errors.LayoutError(f"the optimizer has {len(here)} {what}, {len(saved[what])} were saved")
+
+    def apply(self, saved: dict[str, Any]) -> None:
+        self.fits(saved)
         for group, values in zip(self._base.param_groups, saved["groups"], strict=True):
             group.update(values)
         for flat, values in zip(self._flats, saved["values"], strict=True):
