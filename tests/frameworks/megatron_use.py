@@ -83,12 +83,20 @@ def load_of_others(rank, world, kind, config, concat=True):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     job = _started(rank, config, kind)
     iteration, flops = megatron.load_checkpoint(*job.state, concat=concat)
+    assert _draws_as_saved(config, rank)
     weights, difference = _weights(job), _difference(config)
     job.step(5)
     megatron.save_checkpoint(5, *job.state)
     megatron.checkpoint().wait("committed")
     megatron.finalize_easyckpt()
     return [iteration, flops], weights, difference, job.scheduler.num_steps
+
+
+def _draws_as_saved(config, rank):
+    """As the rank did that had the same place in the model; with at most two ranks, that of this number modulo two."""
+    megatron.rewind_generators()
+    with tierckpt.open_published(config) as version:
+        return torch.equal(torch.get_rng_state(), version.read(f"rank{rank % version.info.world_size}/rng.torch"))
 
 
 def _difference(config):

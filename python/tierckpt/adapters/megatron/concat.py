@@ -3,38 +3,75 @@
 
 Tensors are found by their names, and the pieces of the distributed optimizer by where they lie in the whole: both are
 the same whatever the number of replicas. State that belongs to a single rank comes from one that had the same place in
-the model. Generators belong to the ranks that saved them, so those of this run stay as they are.
+the model: generators from the one with the same number among these, if there was one. The library cannot do this, since
+a rank's place does not follow from its number, and another rank than before may own a piece.
 """
 
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ... import errors
 from ...core.published import Published
+from ...runtime.world import World
 from ...state import jsonstate
-from ...state.blobs import Blob
+from ...state.blobs import Blob, lender
 from ...state.contents import Contents
-from ...state.records import Record
+from ...state.records import Record, saved_dtype, saved_shape
 from ...state.sharding import rank_key, split_rank
 
-_GENERATORS = ("rng.torch", "rng", "rng_tracker")
+log = logging.getLogger("tierckpt")
+
+_GENERATOR = "rng.torch"
+_GENERATORS = (_GENERATOR, "rng", "rng_tracker")
 
 
-def put(version: Published, contents: Contents, place: str) -> None:
-    """Loads the version. `place` is the place of this rank among those that hold other parts of the model. Raises
-    LayoutError, with nothing changed, if it was saved with other parallel sizes or another model."""
-    donor = _donor(version, place)
-    own = {split_rank(entry.key)[1]: index for index, entry in enumerate(version.entries)
-           if not entry.blob and split_rank(entry.key)[0] is not None}
-    whole = {key: (version.shape(key), version.dtype(key)) for key in version.keys}
-    reads = [_read(version, record, whole, own) for record in contents.records
-             if not record.key.endswith(f"/{_GENERATORS[0]}")]
-    values = [(blob, _value(version, donor, blob)) for blob in contents.blobs if blob.name not in _GENERATORS]
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank is in the model's parallelism."""
+
+    place: str  # among those that hold other parts of the model
+    number: int  # among those that hold the same
+    same_generators: bool  # whether Megatron has these draw the same random numbers
+
+
+def seat_of(place: str, world: World, same_generators: bool) -> Seat:
+    """Collective."""
+    same = [rank for rank, other in enumerate(world.gather(place)) if other == place]
+    return Seat(place, same.index(world.rank), same_generators)
+
+
+def put(version: Published, contents: Contents, seat: Seat, world: World) -> None:
+    """Loads the version. Collective. Raises LayoutError on every rank, with nothing changed, if it was saved with other
+    parallel sizes or another model."""
+    saved = _places(version, world)
+    reads, values = world.agreed(lambda: _plan(version, contents, seat, _donors(version, saved, seat.place)))
+    is_new = seat.number >= sum(other == seat.place for other in saved.values())
     for read in reads:
         read()
     for blob, value in values:
+        if blob.derivation is not None and is_new and not seat.same_generators:
+            log.warning("%s of rank %d, which is new, is derived from that of a rank that was there", blob.name,
+                        world.rank)
+            value = blob.derivation.make(value, world.rank, ())
         blob.apply(value)
     contents.loaded()
+
+
+_Plan = tuple[list[Callable[[], object]], list[tuple[Blob, Any]]]
+
+
+def _plan(version: Published, contents: Contents, seat: Seat, donors: list[int]) -> _Plan:
+    """Functions that read the tensors, and the values of the blobs."""
+    drawer = donors[lender(seat.number, len(donors))]
+    own = {split_rank(entry.key)[1]: index for index, entry in enumerate(version.entries)
+           if not entry.blob and split_rank(entry.key)[0] is not None}
+    own[_GENERATOR] = _index(version, rank_key(drawer, _GENERATOR))
+    whole = {key: (version.shape(key), version.dtype(key)) for key in version.keys}
+    reads = [_read(version, record, whole, own) for record in contents.records]
+    return reads, [(blob, _value(version, drawer if blob.name in _GENERATORS else donors[0], blob))
+                   for blob in contents.blobs]
 
 
 def _value(version: Published, rank: int, blob: Blob) -> Any:
@@ -43,16 +80,30 @@ def _value(version: Published, rank: int, blob: Blob) -> Any:
     return value
 
 
-def _donor(version: Published, place: str) -> int:
-    """The first of the ranks that saved it which had this place."""
-    places = []
-    for rank in range(version.info.world_size):
-        saved = jsonstate.loads(version.blob(rank_key(rank, "tierckpt.progress"), rank))
-        if saved["place"] == place:
-            return rank
-        places.append(saved["place"])
-    raise errors.LayoutError(f"{version.info.path} was saved with other parallel sizes: it has {sorted(set(places))}, "
-                             f"this rank is {place}. Only the number of data-parallel ranks may differ")
+def _place_of(version: Published, rank: int) -> str:
+    place: str = jsonstate.loads(version.blob(rank_key(rank, "tierckpt.progress"), rank))["place"]
+    return place
+
+
+def _index(version: Published, key: str) -> int:
+    return next(index for index, entry in enumerate(version.entries) if entry.key == key)
+
+
+def _donors(version: Published, saved: dict[int, str], place: str) -> list[int]:
+    """The ranks that saved it which had this place, in their order."""
+    donors = sorted(rank for rank, other in saved.items() if other == place)
+    if not donors:
+        raise errors.LayoutError(f"{version.info.path} was saved with other parallel sizes: it has "
+                                 f"{sorted(set(saved.values()))}, this rank is {place}. Only the number of "
+                                 "data-parallel ranks may differ")
+    return donors
+
+
+def _places(version: Published, world: World) -> dict[int, str]:
+    """Of the ranks that saved it. Each rank looks at a part of them. Collective."""
+    mine = range(world.rank, version.info.world_size, world.size)
+    seen = world.agreed(lambda: {rank: _place_of(version, rank) for rank in mine})
+    return {rank: place for part in world.gather(seen) for rank, place in part.items()}
 
 
 def _read(version: Published, record: Record, whole: dict[str, Any], own: dict[str, int]) -> Callable[[], object]:
@@ -60,10 +111,14 @@ def _read(version: Published, record: Record, whole: dict[str, Any], own: dict[s
     has the index of the entry of what single ranks have as their own."""
     rank, key = split_rank(record.key)
     tensor = record.current().detach()
-    if rank is not None and key not in whole and key in own:
-        return lambda: tensor.copy_(version.read_entry(own[key]))
-    now = (tuple(record.global_shape), tensor.dtype)
-    if whole.get(key) != now:
-        raise errors.LayoutError(f"{key} is {whole.get(key, 'not')} in {version.info.path}, and {now} here: it was "
-                                 "saved by another model")
-    return lambda: version.read_box(key, record.offset, tensor.shape, out=tensor)
+    now = (tuple(record.global_shape), saved_dtype(tensor))
+    found = whole.get(key)
+    if rank is not None and found is None and key in own:
+        saved = version.entries[own[key]]
+        found = whole[saved.key]
+    if found != now:
+        raise errors.LayoutError(f"{key} is {found or 'not'} in {version.info.path}, and {now} here: it was saved by "
+                                 "another model")
+    if key not in whole:
+        return lambda: version.read_entry(own[key], out=tensor)
+    return lambda: version.read_box(key, record.offset, tuple(saved_shape(tensor)), out=tensor)

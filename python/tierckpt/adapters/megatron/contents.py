@@ -343,7 +343,7 @@ def mapping_of(model: Model, optimizer: Any, scheduler: Any, more: list[Blob], w
     """`more` are the caller's own blobs. Collective."""
     parts = [Part(part, number, model, world.rank) for number, part in enumerate(parts_of(optimizer))]
     distributed = [part for part in parts if part.distributed]
-    rng, private = Rng(), Placer(world.rank, groups.of_ranks([world.rank]))
+    rng, private = Rng(elastic=True), Placer(world.rank, groups.of_ranks([world.rank]))
     in_pieces = set().union(*(part.in_pieces(model) for part in parts))
     records = model.parameter_records(besides=in_pieces) + model.buffer_records()
     records += [record for part in parts for record in part.records()] + [rng.record(private)]

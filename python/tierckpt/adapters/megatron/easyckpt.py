@@ -142,8 +142,11 @@ class _Attached:
         self._mapping.settle()
         self._asked = None
         step = self.checkpoint.load_checkpoint()
-        self._drawn = None if step is None else [blob.capture() for blob in self._mapping.generators]
+        self._drawn = None if step is None else self._generators()
         return step
+
+    def _generators(self) -> list[object]:
+        return [blob.capture() for blob in self._mapping.generators]
 
     def load_published(self, stock_newest: int) -> int | None:
         """Loads what another number of data-parallel ranks has published. Returns None if there is nothing, or if
@@ -157,7 +160,11 @@ class _Attached:
         with version:
             if version.step < stock_newest:
                 return None
-            concat.put(version, self._mapping.contents, self.progress.place)
+            # Megatron seeds all data-parallel ranks alike unless it is told otherwise.
+            same = not getattr(_arguments(), "data_parallel_random_init", False)
+            seat = concat.seat_of(self.progress.place, self.world, same)
+            concat.put(version, self._mapping.contents, seat, self.world)
+            self._drawn = self._generators()
             return version.step
 
     def forget(self) -> None:
