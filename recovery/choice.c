@@ -43,19 +43,6 @@ static bool is_stored(const struct plan_input *input, struct version version)
     return false;
 }
 
-static bool is_known(const struct plan_input *input, struct version version)
-{
-    if (version_is(input->base, version)) {
-        return true;
-    }
-    for (uint32_t i = 0; i < input->inventory_count; i++) {
-        if (version_is(input->inventories[i].watermark, version)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Why a version cannot be chosen. If nothing is missing and it is neither poisoned nor of another layout, it can. */
 static struct passed_over judge(const struct choice *c, const struct seen_version *seen)
 {
@@ -65,7 +52,7 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     verdict.other_layout = !seen->layout_matches;
     verdict.missing = replica_index_cover(c->copies, seen->version, c->coverage, &example);
     verdict.counted = is_stored(c->input, seen->version) || replica_index_committed(c->copies, seen->version) ||
-                      is_known(c->input, seen->version);
+                      version_is(c->input->base, seen->version);
     if (example != NONE32) {
         verdict.example = c->input->world->shards[example].id;
     }
@@ -86,13 +73,39 @@ static bool settles_otherwise(const struct choice *c, struct passed_over *verdic
     return verdict->unsaved;
 }
 
-/* The one that stopped the search is among those that are kept. */
+/* Users are told only of versions that they may count on: those that were committed, or are restored no longer. */
+static bool is_told(const struct passed_over *passed)
+{
+    return passed->counted || passed->poisoned;
+}
+
+/* The one that stops the search is the last, and the reason is made of it. */
+static bool stops_the_search(const struct passed_over *passed)
+{
+    return passed->unsaved || (passed->unfit != NULL && passed->unfit->standing != STANDING_DAMAGED);
+}
+
+/* The list is full. Leaves out the oldest version that users are not told of, or the oldest one if all are told of.
+ * False if the list says enough without this one. */
+static bool make_room(struct plan *plan, const struct passed_over *verdict)
+{
+    uint32_t out = PLAN_PASSED_MAX;
+    for (uint32_t i = 0; i < PLAN_PASSED_MAX; i++) {
+        out = is_told(&plan->passed[i]) ? out : i;
+    }
+    bool needed = stops_the_search(verdict) || (is_told(verdict) && out < PLAN_PASSED_MAX);
+    if (needed) {
+        uint32_t from = out < PLAN_PASSED_MAX ? out + 1 : PLAN_PASSED_MAX;
+        memmove(&plan->passed[from - 1], &plan->passed[from], (PLAN_PASSED_MAX - from) * sizeof(*plan->passed));
+        plan->passed_count--;
+    }
+    return needed;
+}
+
 static void note_passed(struct plan *plan, const struct passed_over *verdict)
 {
-    if (plan->passed_count < PLAN_PASSED_MAX) {
+    if (plan->passed_count < PLAN_PASSED_MAX || make_room(plan, verdict)) {
         plan->passed[plan->passed_count++] = *verdict;
-    } else if (verdict->unsaved) {
-        plan->passed[PLAN_PASSED_MAX - 1] = *verdict;
     }
 }
 
@@ -127,12 +140,6 @@ static bool may_hide_a_newer(const struct plan_input *input, struct version vers
 {
     return !input->storage.complete && version_none(input->only) &&
            version.term + input->unused_terms + 1 < input->world->term;
-}
-
-/* Only versions that users may count on are reported: those that were committed, or that are no longer restored. */
-static bool is_told(const struct passed_over *passed)
-{
-    return passed->counted || passed->poisoned;
 }
 
 static bool was_passed_since(const struct plan *plan, struct version version)

@@ -1031,6 +1031,50 @@ Test(plan, a_commit_that_an_agent_knows_of_is_told_of_even_if_no_header_says_so)
     scene_free(&s);
 }
 
+/* More than the plan has room for, from this version on. */
+static void hold_many_uncommitted(struct inventory *inventory, const struct world *world, struct version first)
+{
+    for (uint64_t i = 0; i <= PLAN_PASSED_MAX; i++) {
+        fixture_hold(inventory, world, 0, V(first.term, first.step + i));
+    }
+    for (uint32_t i = 0; i < inventory->count; i++) {
+        struct holding *h = &inventory->holdings[i];
+        h->committed = h->committed && version_cmp(h->version, first) < 0;
+    }
+}
+
+/* Each start may leave some behind, and with many nodes there are many. */
+Test(plan, a_lost_commit_is_told_of_however_many_saves_after_it_were_never_committed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    hold_many_uncommitted(&s.inventories[0], &s.world, V(3, 121));
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(strstr(s.plan.passed_text, "version 3.120: 1 of ") != NULL, "%s", s.plan.passed_text);
+    s.input.storage.why = "it does not answer";
+    scene_plan(&s);
+    cr_assert(eq(int, s.plan.blocked, BLOCK_UNREADABLE), "storage may have it: %s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, what_cannot_be_read_is_named_however_many_saves_after_it_were_never_committed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    hold_many_uncommitted(&s.inventories[0], &s.world, V(3, 121));
+    const struct unfit_version unfit = {.version = V(3, 120), .standing = STANDING_UNREADABLE, .why = "EIO"};
+    s.input.storage.unfit = &unfit;
+    s.input.storage.unfit_count = 1;
+    scene_plan(&s);
+    cr_assert(eq(int, s.plan.blocked, BLOCK_UNREADABLE), "%s", s.plan.reason);
+    cr_assert(strstr(s.plan.reason, "version 3.120 cannot be read now: EIO") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
 /* A coordinator that died may have been the only one that knew of its commit. */
 Test(plan, a_version_that_was_restored_before_is_told_of_if_it_is_passed_over)
 {
