@@ -196,13 +196,15 @@ static bool nothing_committed(const struct replica_index *copies)
     return nothing;
 }
 
-/* Absence is proved if storage was listed completely and no agent knows of a commit. */
+/* Absence is proved if storage was listed completely, no agent knows of a commit, and no trainer has restored
+ * anything. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
     const struct storage_view *storage = &input->storage;
     bool nothing = copies->seen_count == 0 || nothing_committed(copies);
     nothing = nothing && storage->complete && storage->unsure == NULL && storage->noted.term <= storage->forgotten;
+    nothing = nothing && input->base.term <= storage->forgotten;
     for (uint32_t i = 0; i < storage->unfit_count; i++) {
         nothing = nothing && storage->unfit[i].version.term <= storage->forgotten;
     }
@@ -347,6 +349,15 @@ static const char *tried_copies(const struct plan_input *input, struct version v
     return tried;
 }
 
+static bool is_known_commit(const struct plan_input *input, struct version version)
+{
+    bool known = version_is(version, input->storage.noted);
+    for (uint32_t i = 0; i < input->inventory_count && !known; i++) {
+        known = version_is(version, input->inventories[i].watermark);
+    }
+    return known;
+}
+
 static int describe_passed(const struct passed_over *passed, const struct plan_input *input, char *out, size_t cap)
 {
     struct version v = passed->version;
@@ -357,7 +368,8 @@ static int describe_passed(const struct passed_over *passed, const struct plan_i
         return snprintf(out, cap, "term %" PRIu64 " has committed a version, and no copy of it was found", v.term);
     }
     if (passed->gone) {
-        return snprintf(out, cap, V_FMT " was committed, and no copy of it was found", V_ARG(v));
+        return snprintf(out, cap, V_FMT " was %s, and no copy of it was found", V_ARG(v),
+                        is_known_commit(input, v) ? "committed" : "restored before");
     }
     if (passed->other_layout) {
         return snprintf(out, cap, V_FMT " has another layout", V_ARG(v));

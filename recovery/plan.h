@@ -77,7 +77,7 @@ struct passed_over {
     bool poisoned, other_layout;
     bool unsaved; /* committed, complete in memory, but not on storage, so it cannot be resharded */
     bool counted; /* it was committed or published: passing it over is a loss, which is always reported */
-    bool gone;    /* no copy of it was seen, but some agent knows of its commit */
+    bool gone;    /* no copy of it was seen, but some agent knows of its commit, or it is the base */
     const struct unfit_version *unfit; /* what is wrong with it on storage, of plan_input; or NULL */
 };
 
@@ -94,9 +94,9 @@ struct plan {
     struct version version;  /* VERSION_NONE: nothing restorable; see reason */
     struct version fallback; /* the newest complete one before it; VERSION_NONE: none */
     enum plan_block blocked; /* then there is no version, and the reason names what blocks the choice */
-    bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, and no copy
-                           of anything is there, or only of versions that are not complete and that no agent knows to be
-                           committed */
+    bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, there is no
+                           base, and no copy of anything is there, or only of versions that are not complete and that no
+                           agent knows to be committed */
     struct version reshard; /* VERSION_NONE, or the version to take: published, and of another layout. version is none
                                then, and there are no actions: each rank reads what it needs */
     bool from_storage_only;

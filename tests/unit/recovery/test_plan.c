@@ -1084,7 +1084,29 @@ Test(plan, a_version_that_was_restored_before_is_told_of_if_it_is_passed_over)
     s.input.base = V(3, 120);
     scene_plan(&s);
     assert_version(&s, V(3, 110));
+    cr_assert(strstr(s.plan.passed_text, "version 3.120 was restored before") != NULL, "%s", s.plan.passed_text);
+    s.inventories[1].watermark = V(3, 120);
+    scene_plan(&s);
     cr_assert(strstr(s.plan.passed_text, "version 3.120 was committed") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+/* Its commit may not be known to anyone, but trainers have continued from it. */
+Test(plan, a_version_that_was_restored_before_and_is_lost_is_no_fresh_start)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    s.input.base = V(3, 120);
+    scene_plan(&s);
+    cr_assert_not(s.plan.nothing_saved, "%s", s.plan.reason);
+    cr_assert(strstr(s.plan.reason, "version 3.120 was restored before") != NULL, "%s", s.plan.reason);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 120));
+    s.inventories[0].holdings[0].committed = false;
+    scene_plan(&s);
+    cr_assert_not(s.plan.nothing_saved, "%s", s.plan.reason);
+    s.input.storage.forgotten = 3;
+    scene_plan(&s);
+    cr_assert(s.plan.nothing_saved, "%s", s.plan.reason);
     scene_free(&s);
 }
 
