@@ -123,22 +123,42 @@ static void send_fetch(struct recover *r, const struct recovery_action *a)
     request_fetch(r, x);
 }
 
+/* The newest one that is older than this number; NULL if there is none. */
+static const struct asked_fetch *asked_before(const struct recover *r, uint64_t number)
+{
+    const struct asked_fetch *x = r->asked; /* newest first */
+    while (x != NULL && x->number >= number) {
+        x = x->next;
+    }
+    return x;
+}
+
+/* This node's own are repeated like those of the others: it may have had no memory for one, or still be busy with the
+ * request of an earlier recovery, which it answers by another number. Its answer may come at once, and changes the
+ * list. */
+static void repeat_fetches(struct recover *r)
+{
+    uint64_t number = UINT64_MAX;
+    for (const struct asked_fetch *x = asked_before(r, number); x != NULL; x = asked_before(r, number)) {
+        number = x->number;
+        request_fetch(r, x);
+    }
+}
+
 /* Repeats fetches without an outcome, and asks members without an inventory again, which may still have been
- * allocating. */
+ * allocating. What the answers lead to is carried out when this returns. */
 static void ask_again(struct recover *r)
 {
     if (clock_ms() < r->ask_again_ms) {
         return;
     }
     r->ask_again_ms = clock_ms() + ASK_AGAIN_MS;
+    r->running = true;
     if (recovery_phase(r->machine) == RECOVERY_ASKING) {
         recover_ask_silent(r);
     }
-    for (const struct asked_fetch *x = r->asked; x != NULL; x = x->next) {
-        if (x->action.node != r->tc->self) {
-            request_fetch(r, x);
-        }
-    }
+    repeat_fetches(r);
+    r->running = false;
 }
 
 /* True if that fetch was still without an outcome. */

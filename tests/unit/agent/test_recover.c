@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Requests of a recovery to the coordinator's own node, which is the only one here and owns the only shard. */
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/membership/reservation.h"
+#include "agent/recovery/recover.h"
+#include "agent/recovery/recover_internal.h"
+#include "agent/recovery/restore.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/state/hard_state.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "one_node.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TERM        5
+#define IMAGE_BYTES 4096
+#define CAP_BYTES   ((uint64_t)64 << 20)
+
+static const struct hash128 shard = {1, 1};
+static const struct version saved = {TERM - 1, 10};
+
+static struct config config;
+static struct memory *memory;
+static struct client *trainers; /* none */
+static struct recoveries *recoveries;
+static struct term_context *tc;
+static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
+static uint32_t requests, answers;
+static uint64_t number; /* of the newest request */
+static bool answers_at_once;
+
+/* ---- what recover.c and term_context.c need of the rest of the agent --------------------------------------------- */
+
+const struct kept *hard_state_get(const struct hard_state *state)
+{
+    (void)state;
+    return &kept;
+}
+
+void hard_state_put_base(struct hard_state *state, struct version base, const char *passed_over)
+{
+    (void)state;
+    (void)passed_over;
+    kept.base = base;
+}
+
+const char *hard_state_passed_over(const struct hard_state *state, struct version base)
+{
+    (void)state;
+    (void)base;
+    return "";
+}
+
+struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
+{
+    (void)clients;
+    (void)term;
+    (void)rank;
+    return NULL;
+}
+
+void twins_free(struct term_context *term_context)
+{
+    (void)term_context;
+}
+
+void driver_step_node(struct term_context *term_context, const struct event *event)
+{
+    (void)term_context;
+    (void)event;
+}
+
+void driver_step_coordinator(struct term_context *term_context, const struct event *event)
+{
+    struct event timed = *event;
+    timed.term = TERM;
+    timed.now_ms = clock_ms();
+    term_context->actions.count = 0;
+    coordinator_step(term_context->coordinator, &timed, &term_context->actions);
+}
+
+uint64_t reservation_unused(const struct reservations *reservations, uint64_t term)
+{
+    (void)reservations;
+    (void)term;
+    return 0;
+}
+
+uint32_t rpc_node_of(const struct term_context *term_context, const struct peer *peer)
+{
+    (void)term_context;
+    (void)peer;
+    return NONE32;
+}
+
+void rpc_send(struct term_context *term_context, uint32_t node, uint16_t type, struct writer *w)
+{
+    (void)term_context;
+    (void)type;
+    (void)w;
+    cr_assert(false, "there is no node %u", node);
+}
+
+size_t peers_count(const struct peers *peers)
+{
+    (void)peers;
+    return 0;
+}
+
+struct peer *peers_at(const struct peers *peers, size_t i)
+{
+    (void)peers;
+    (void)i;
+    return NULL;
+}
+
+const struct node_info *peer_node(const struct peer *peer)
+{
+    (void)peer;
+    return NULL;
+}
+
+void peers_unwant(struct peers *peers, struct peer *peer)
+{
+    (void)peers;
+    (void)peer;
+}
+
+void recover_dry_tick(struct recoveries *of)
+{
+    (void)of;
+}
+
+void recover_dry_free(struct recoveries *of)
+{
+    (void)of;
+}
+
+void recover_ask_silent(struct recover *r)
+{
+    (void)r;
+}
+
+void recover_ask_peer(struct recover *r, struct peer *peer)
+{
+    (void)r;
+    (void)peer;
+}
+
+bool recover_is_outsider(const struct recover *r, const struct node_info *node)
+{
+    (void)r;
+    (void)node;
+    return false;
+}
+
+void recover_add_outsiders(struct recover *r, const struct known_node *known, size_t count)
+{
+    (void)r;
+    (void)known;
+    (void)count;
+}
+
+void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inventory)
+{
+    (void)r;
+    (void)node;
+    (void)inventory;
+}
+
+/* This node has the shard. */
+void recover_ask_all(struct recover *r)
+{
+    struct inventory inventory = {.node = tc->world.nodes[0], .count = 1};
+    inventory.holdings = calloc(1, sizeof(*inventory.holdings));
+    cr_assert_neq((void *)inventory.holdings, NULL);
+    inventory.holdings[0] = (struct holding){.shard = shard,
+                                             .layout = tc->world.layout,
+                                             .version = saved,
+                                             .root = {7, 7},
+                                             .image_bytes = IMAGE_BYTES,
+                                             .committed = true};
+    recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_INVENTORY, .inventory = &inventory});
+    recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_ASKED_ALL});
+}
+
+void recover_list_storage(struct recover *r)
+{
+    r->look.view.complete = true;
+    recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_STORED, .storage = &r->look.view});
+}
+
+void recover_free_look(struct recover *r)
+{
+    (void)r;
+}
+
+void recover_drop_listing(struct recover *r)
+{
+    (void)r;
+}
+
+static void answer(uint64_t to)
+{
+    struct wire_fetched m = {.term = TERM, .version = saved, .outcome = TCK_OK, .number = to};
+    recover_fetched(recoveries, 0, &m);
+}
+
+void fetch_handle_ask(struct fetches *fetches, struct term_context *term_context, const struct wire_fetch *ask)
+{
+    (void)fetches;
+    (void)term_context;
+    requests++;
+    number = ask->number;
+    if (answers_at_once) {
+        answer(number);
+    }
+}
+
+void restore_readable(const struct restore_setup *restore, struct term_context *term_context,
+                      const struct wire_readable *m)
+{
+    (void)restore;
+    (void)term_context;
+    cr_assert_eq((int)m->outcome, (int)TCK_OK, "%s", m->reason);
+    answers++;
+}
+
+/* ---- one node ---------------------------------------------------------------------------------------------------- */
+
+static void set_up(void)
+{
+    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
+    struct segment *segment;
+    struct error err = {0};
+    strcpy(config.node, "a");
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+    struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
+    tc = one_node(&term, TERM, shard, IMAGE_BYTES);
+    struct recoveries_setup needs = {.config = &config, .memory = memory, .clients = &trainers};
+    cr_assert_eq(recoveries_new(&needs, &recoveries, &err), TCK_OK, "%s", err.text);
+    recover_registered(recoveries, tc, 0);
+    recover_restore_ask(recoveries, tc, 0, TCK_NEWEST);
+    cr_assert_eq(requests, 1);
+}
+
+static void tear_down(void)
+{
+    recover_end(recoveries);
+    recoveries_free(recoveries);
+    term_context_free(tc);
+    memory_free(memory);
+}
+
+TestSuite(recover, .init = set_up, .fini = tear_down);
+
+/* It may have had no memory for the fetch. */
+Test(recover, a_fetch_of_the_coordinators_own_node_is_requested_until_it_has_an_outcome)
+{
+    uint64_t first = number;
+    recover_tick(recoveries, tc);
+    cr_assert_eq(requests, 2);
+    cr_assert_eq(number, first, "an outcome must be that of either request");
+    answer(number);
+    cr_assert_eq(answers, 1);
+}
+
+Test(recover, an_outcome_may_come_while_the_request_is_repeated)
+{
+    answers_at_once = true;
+    recover_tick(recoveries, tc);
+    cr_assert_eq(answers, 1);
+    answer(number);
+    cr_assert_eq(answers, 1, "an outcome that is repeated means nothing");
+}
+
+/* The node answers the request that it is busy with, and knows nothing of the new one until that is repeated. */
+Test(recover, an_outcome_of_the_recovery_before_leaves_the_request_of_this_one_open)
+{
+    uint64_t first = number;
+    recover_end(recoveries);
+    recover_restore_ask(recoveries, tc, 0, TCK_NEWEST);
+    cr_assert_neq(number, first);
+    answer(first);
+    cr_assert_eq(answers, 0);
+    requests = 0;
+    recover_tick(recoveries, tc);
+    cr_assert_eq(requests, 1);
+    answer(number);
+    cr_assert_eq(answers, 1);
+}
