@@ -288,14 +288,33 @@ static tck_status_t publish_stage(struct persistent *p, const struct publish_ask
     return status;
 }
 
+/* The publish of an older term may have hung until a newer one has published, or be repeated after that. */
+static bool names_a_newer(const struct persistent *p, struct version version)
+{
+    struct version named;
+    struct error ignored;
+    int fd = -1;
+    char name[DIR_NAME_MAX];
+    if (version_latest(p->job_fd, &named, &ignored) != TCK_OK || version_cmp(named, version) <= 0) {
+        return false;
+    }
+    version_dir_name(named, name);
+    tck_status_t status = safe_fs_open_dir(p->job_fd, name, &fd, &ignored);
+    if (status == TCK_OK) {
+        close(fd);
+    }
+    return status != TCK_ERR_NOENT;
+}
+
 /* Called before the publish is reported to the trainers: if the next start gets an out-of-date listing, it finds the
  * version by this name. The version is already published, so a failure is only logged. */
-static void write_latest(const struct persistent *p, const char *name)
+static void write_latest(const struct persistent *p, struct version version)
 {
     struct error err;
-    char line[DIR_NAME_MAX + 1];
+    char line[DIR_NAME_MAX + 1], name[DIR_NAME_MAX];
+    version_dir_name(version, name);
     int len = snprintf(line, sizeof(line), "%s\n", name);
-    if (safe_fs_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
+    if (!names_a_newer(p, version) && safe_fs_write(p->job_fd, LATEST_NAME, line, (size_t)len, &err) != TCK_OK) {
         log_warn(LATEST_NAME " cannot be updated: %s", err.text);
     }
 }
@@ -316,7 +335,7 @@ static void publish_or_find(struct publish *op, struct error *err)
         error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);
         return;
     }
-    write_latest(op->p, name);
+    write_latest(op->p, manifest->version);
     failpoint(publish, done);
     *err = (struct error){.code = TCK_OK};
 }

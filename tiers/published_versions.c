@@ -33,9 +33,7 @@ static bool is_other_than(int dir_fd, const char *name, mode_t kind)
     return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
 }
 
-/* The version that LATEST names, none if it names none. Damage to it, or something else in its place, loses a hint and
- * no version; but it is not taken for missing while it cannot be read. */
-static tck_status_t read_latest(int fd, struct version *out, struct error *err)
+tck_status_t version_latest(int fd, struct version *out, struct error *err)
 {
     char *text = NULL;
     size_t len = 0;
@@ -72,7 +70,7 @@ static tck_status_t add_latest(int fd, bool from_load_dir, uint64_t forgotten, s
     int dir_fd = -1;
     struct error why;
     struct published which = {.from_load_dir = from_load_dir};
-    tck_status_t status = read_latest(fd, &which.version, err);
+    tck_status_t status = version_latest(fd, &which.version, err);
     if (status != TCK_OK || which.version.term <= forgotten || lists(list, &which)) {
         return status;
     }

@@ -37,6 +37,10 @@ struct version_list {
 must_check tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err);
 void version_list_free(struct version_list *list);
 
+/* The version that LATEST in a job's directory names, none if it names none. Damage to it, or something else in its
+ * place, loses a hint and no version; but it is not taken for missing while it cannot be read. */
+must_check tck_status_t version_latest(int fd, struct version *out, struct error *err);
+
 must_check tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, int *fd_out,
                                      struct error *err);
 /* Reads the manifest in an open directory: of any job and version, or of the given ones. */

@@ -1865,16 +1865,37 @@ Test(persistent, the_newest_version_is_found_although_a_listing_lacks_it)
     expect_standing((struct version){1, 2}, STANDING_GOOD, NULL);
 }
 
-/* The agent may be killed as soon as the trainers know of the version. */
-Test(persistent, latest_names_a_version_before_its_publish_is_reported)
+static void expect_latest(const char *expected)
 {
     char line[64] = "";
-    make_version((struct version){1, 7});
-    FILE *file = fopen(path_of(LATEST_PATH), "r"); /* the loop has not run since the report */
+    FILE *file = fopen(path_of(LATEST_PATH), "r");
     cr_assert_not_null(file);
     cr_assert_not_null(fgets(line, sizeof(line), file));
     fclose(file);
-    cr_assert_str_eq(line, "v000000000007.t1\n");
+    cr_assert_str_eq(line, expected);
+}
+
+/* The agent may be killed as soon as the trainers know of the version. */
+Test(persistent, latest_names_a_version_before_its_publish_is_reported)
+{
+    make_version((struct version){1, 7});
+    expect_latest("v000000000007.t1\n"); /* the loop has not run since the report */
+}
+
+/* The answer to the first publish was lost, or it has hung, and another start has continued meanwhile. */
+Test(persistent, a_publish_that_is_repeated_does_not_take_latest_back)
+{
+    struct tier_item item = make_item((struct version){1, 7}, 1, 4096);
+    make_version((struct version){1, 7});
+    make_version((struct version){2, 8});
+    struct error outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    expect_latest("v000000000008.t2\n");
+    cr_assert_eq(rename(version_path((struct version){2, 8}, ""), path_of("gone")), 0);
+    outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    expect_latest("v000000000007.t1\n");
+    free_item(&item);
 }
 
 Test(persistent, the_newest_version_that_a_listing_lacks_can_be_damaged)
