@@ -243,19 +243,19 @@ static void grant(struct term_context *tc, const struct action *a)
     free(slots);
 }
 
-#define WRITER_TEXT 128
+#define WHO_TEXT (WRITER_TEXT + 3)
 
-/* Names the process that blocks the slot, and the remedy; empty for other refusals. */
-static const char *writer_text(const struct term_context *tc, const struct action *a, char text[WRITER_TEXT])
+/* Names what blocks the slot, and the remedy; empty for other refusals. */
+static const char *writer_text(const struct term_context *tc, const struct action *a, char text[WHO_TEXT])
 {
     struct slot_writer writer;
     struct version version;
+    char who[WRITER_TEXT];
     text[0] = '\0';
     if (a->refusal == REFUSAL_QUARANTINED &&
         writers_of_rank(&tc->needs.agent->writers, tc, a->rank, &writer, &version)) {
-        snprintf(text, WRITER_TEXT,
-                 " (process %d, which was rank %u of term %" PRIu64 ": end it, with kill -9 if need be)",
-                 (int)writer.process.pid, writer.rank, version.term);
+        writers_describe(&writer, version, who);
+        snprintf(text, WHO_TEXT, " (%s)", who);
     }
     return text;
 }
@@ -264,7 +264,7 @@ static const char *writer_text(const struct term_context *tc, const struct actio
 static void log_refusal(struct term_context *tc, const struct action *a)
 {
     struct log_limit *limit = &tc->refused[a->refusal];
-    char writer[WRITER_TEXT];
+    char writer[WHO_TEXT];
     if (log_limit_pass(limit)) {
         log_info("save of step %" PRIu64 " by rank %u refused: %s%s (%" PRIu64
                  " refused for this reason since the last granted one)",
@@ -279,7 +279,7 @@ static void refuse(struct term_context *tc, const struct action *a)
     struct client *client = client_of_rank(tc->needs.agent->clients, tc->world.term, tc->ranks[a->rank]);
     if (client != NULL) {
         struct error err;
-        char writer[WRITER_TEXT];
+        char writer[WHO_TEXT];
         tck_status_t code = a->refusal == REFUSAL_NOT_YET ? TCK_ERR_NOSPC : TCK_ERR_BUSY;
         (void)error_set(&err, code, "save of step %" PRIu64 " refused: %s%s", a->version.step, refusal_text(a->refusal),
                         writer_text(tc, a, writer));

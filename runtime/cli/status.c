@@ -87,11 +87,8 @@ static void print_held_back(const json_t *answer)
 static void print_quarantined(const json_t *slots)
 {
     for (const json_t *s = json_first(slots); s != NULL; s = json_next(s)) {
-        printf("WARNING: process %" PRIu64 ", which was rank %" PRIu64 " of term %" PRIu64
-               ", may still write into slot %" PRIu64 " of shard %s: "
-               "saves have one slot less until it ends (kill -9 if need be)\n",
-               number_of(s, "pid"), number_of(s, "rank"), number_of(s, "term"), number_of(s, "slot"),
-               text_of(s, "shard"));
+        printf("WARNING: slot %" PRIu64 " of shard %s is in quarantine, so saves have one slot less: %s\n",
+               number_of(s, "slot"), text_of(s, "shard"), text_of(s, "writer"));
     }
 }
 

@@ -78,7 +78,7 @@ bool decision_is_recovered(const struct decision *d);
     X(TIMED_OUT, "not decided in time")                                                                     \
     X(PASSED_OVER, "a trainer of this node continued without saving it")                                    \
     X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval") \
-    X(QUARANTINED, "no free slot: a trainer of an earlier connection may still write into one")             \
+    X(QUARANTINED, "no free slot: what an earlier start has begun may still write into one")                \
     X(NOT_YET, "no free slot for the training's last step yet")
 
 enum refusal {

@@ -50,8 +50,8 @@ freeze_in_copy
 takes_over 2
 more_commits b 6 60 || die "a slot in quarantine ends the commits: $(out 1 | tail -3)"
 quarantined || die "the slot was given away while the frozen trainer may write there"
-wait_for 10 logged b "process $frozen, which was rank 1 of term 1, had not finished" || die "the log of b does not name the frozen process"
-ask b status | grep -q "WARNING: process $frozen, which was rank 1 of term 1" || die "status does not name the frozen process"
+wait_for 10 logged b "process $frozen, which was rank 1 of term 1, is still alive: end it" || die "the log of b does not name the frozen process"
+ask b status | grep -q "WARNING: slot .* process $frozen, which was rank 1 of term 1" || die "status does not name the frozen process"
 kill -9 "$(agent_pid b)"
 more_commits b 3 60 || die "no commits after the agent was started again"
 quarantined || die "the agent that was started again gives the slot away"

@@ -14,6 +14,7 @@
 #include "tiers/segment.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define TELL_AFTER_MS 2000
@@ -72,6 +73,18 @@ static bool was_left_behind(const struct writers_setup *writers, const struct or
     return o->writer->process.pid == getpid() && !storage_writes_slots(writers->storage_ops);
 }
 
+void writers_describe(const struct slot_writer *writer, struct version version, char out[WRITER_TEXT])
+{
+    if (writer->process.pid == getpid()) {
+        snprintf(out, WRITER_TEXT, "a read from storage that this agent has begun in term %" PRIu64 " has not ended",
+                 version.term);
+    } else {
+        snprintf(out, WRITER_TEXT,
+                 "process %d, which was rank %u of term %" PRIu64 ", is still alive: end it, with kill -9 if need be",
+                 (int)writer->process.pid, writer->rank, version.term);
+    }
+}
+
 /* Most writers end soon, so only one that stays alive is logged, once. */
 static void warn_of(const struct orphan *o)
 {
@@ -79,11 +92,10 @@ static void warn_of(const struct orphan *o)
     if (*since_ms == 0) {
         *since_ms = clock_ms();
     } else if (*since_ms != TOLD && clock_ms() - *since_ms >= TELL_AFTER_MS) {
+        char writer[WRITER_TEXT];
         *since_ms = TOLD;
-        log_warn("slot %u is in quarantine: process %d, which was rank %u of term %" PRIu64
-                 ", had not finished writing there and is still alive; saves have one slot less until it ends (kill -9 "
-                 "if need be)",
-                 o->slot, (int)o->writer->process.pid, o->writer->rank, o->state->version.term);
+        writers_describe(o->writer, o->state->version, writer);
+        log_warn("slot %u is in quarantine, so saves have one slot less: %s", o->slot, writer);
     }
 }
 
@@ -153,11 +165,13 @@ json_t *writers_json(const struct writers_setup *writers)
     json_t *list = json_array();
     struct orphan o;
     for (uint32_t slot = 0; next_orphan(writers, tc, slot, &o); slot = o.slot + 1) {
-        char shard[HASH128_TEXT];
+        char shard[HASH128_TEXT], writer[WRITER_TEXT];
         json_t *json = json_object();
+        writers_describe(o.writer, o.state->version, writer);
         hash128_text(segment_info(o.local_shard->segment).shard, shard);
         json_add_str(json, "shard", shard);
         json_add_u64(json, "slot", o.k);
+        json_add_str(json, "writer", writer);
         json_add_u64(json, "pid", (uint64_t)o.writer->process.pid);
         json_add_u64(json, "rank", o.writer->rank);
         json_add_u64(json, "term", o.state->version.term);

@@ -35,6 +35,9 @@ void writers_returned(const struct writers_setup *writers, struct client *client
 /* True if a slot of a shard that this local rank saves is in quarantine; and who may write into it. */
 bool writers_of_rank(const struct writers_setup *writers, const struct term_context *tc, uint32_t rank,
                      struct slot_writer *writer_out, struct version *version_out);
+#define WRITER_TEXT 128
+/* Who may write into such a slot, of this version, and the remedy. */
+void writers_describe(const struct slot_writer *writer, struct version version, char out[WRITER_TEXT]);
 /* All slots in quarantine, for the command. */
 json_t *writers_json(const struct writers_setup *writers);
 
