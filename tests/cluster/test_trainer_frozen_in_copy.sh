@@ -75,7 +75,7 @@ start 1
 wait_for 60 has_commits b 3 || die "no commit with two slots: $(out 0 | tail -3)"
 freeze_in_copy
 takes_over 2
-log_must_say b 60 "refused: no free slot: a trainer of an earlier connection.*process $frozen, which was rank 1 of term 1"
+log_must_say b 60 "refused: no free slot: what an earlier start has begun.*process $frozen, which was rank 1 of term 1"
 steps() { grep -c '^STEP' "$work/out.$launch.1"; }
 before=$(steps)
 trains_on() { [ "$(steps)" -gt $((before + 20)) ]; }
