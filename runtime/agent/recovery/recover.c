@@ -118,7 +118,7 @@ static void send_fetch(struct recover *r, const struct recovery_action *a)
         report_fetched(r, a->node, a->shard, a->version, TCK_ERR_NOMEM);
         return;
     }
-    *x = (struct asked_fetch){.next = r->asked, .number = ++r->asked_number, .action = *a};
+    *x = (struct asked_fetch){.next = r->asked, .number = ++r->all->number, .action = *a};
     r->asked = x;
     request_fetch(r, x);
 }
@@ -406,7 +406,6 @@ static struct recover *recover_make(struct recoveries *rs, struct term_context *
     r->step = step;
     r->run = run;
     r->started_ms = clock_ms();
-    r->asked_number = r->started_ms << 20;
     r->answered = calloc(tc->world.node_count, sizeof(*r->answered));
     struct recovery_setup setup = {.world = &tc->world,
                                    .unused_terms = reservation_unused(rs->needs.reservations, tc->world.term),
@@ -683,6 +682,7 @@ tck_status_t recoveries_new(const struct recoveries_setup *setup, struct recover
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     rs->needs = *setup;
+    rs->number = clock_ms() << 20; /* above those of this agent before it was restarted */
     *out = rs;
     return TCK_OK;
 }

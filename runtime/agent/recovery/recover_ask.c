@@ -226,7 +226,7 @@ void recover_ask_silent(struct recover *r)
 
 void recover_ask_all(struct recover *r)
 {
-    r->asking++;
+    r->asking = ++r->all->number;
     memset(r->answered, 0, r->tc->world.node_count * sizeof(*r->answered));
     recover_ask_silent(r);
     add_known(r);

@@ -75,7 +75,6 @@ static struct recover *dry_make(struct recoveries *rs, struct term_context *tc, 
     r->answered = answered;
     r->dry_fn = fn;
     r->dry_ctx = ctx;
-    r->asking = clock_ns(); /* never equal to the number of a real recovery's request */
     r->started_ms = clock_ms();
     return r;
 }

@@ -13,6 +13,7 @@ struct recoveries {
     struct recoveries_setup needs;
     struct recover *now; /* on the coordinator */
     struct recover *dry; /* a plan being made for the command */
+    uint64_t number;     /* of the newest request, be it for a fetch or for inventories: no two have the same */
 };
 
 struct asked_fetch {
@@ -52,7 +53,6 @@ struct recover {
     bool unsaid;                     /* all owners have the base, and the trainers are not notified yet */
     struct recovery_actions actions; /* that the machine asked for, not carried out yet */
     struct asked_fetch *asked;       /* fetches without an outcome yet */
-    uint64_t asked_number;           /* of the newest one; those of other recoveries of this agent have others */
     uint64_t ask_again_ms;
     uint64_t started_ms;
     /* A dry run has no machine: it gathers inventories, plans once, and returns the plan. */
