@@ -119,9 +119,13 @@ static uint32_t find_copies(struct hash128 shard, struct version version, struct
 
 void damage_base(const struct shape *shape, struct version base)
 {
-    if (!sim_trait(TRAIT_BASE_GOES_BAD) || sim.us > faults.until_us) {
-        return;
+    if (sim_trait(TRAIT_BASE_GOES_BAD) && sim.us <= faults.until_us) {
+        damage_only_copies(shape, base);
     }
+}
+
+void damage_only_copies(const struct shape *shape, struct version base)
+{
     for (uint32_t r = 0; r < shape->ranks; r++) {
         struct shard_info infos[2];
         rank_shard_ids(shape, r, infos);

@@ -292,4 +292,5 @@ void faults_plan(void)
         sim_after(sim_between(50, 3000) * MS, NULL, inject, NULL);
     }
     damage_plan();
+    bases_plan();
 }

@@ -503,9 +503,23 @@ static bool was_told(const struct rank *rank)
     return rank->passed_over[0] != '\0';
 }
 
+/* Whoever asks for a step gets it, or an error. */
+static void check_asked(const struct rank *rank)
+{
+    if (rank->fresh || rank->version.step != rank->launch->asked_step) {
+        sim_violation("step %" PRIu64 " is restored, and step %" PRIu64 " was asked for", rank->version.step,
+                      rank->launch->asked_step);
+    }
+    check_sealed(rank->version, "restored");
+}
+
 static void check_version(const struct rank *rank)
 {
     struct version v = rank->version;
+    if (rank->launch->asked_step != TCK_NEWEST) {
+        check_asked(rank);
+        return;
+    }
     if (rank->fresh) {
         if (!version_none(promise) && (is_known(rank->host) || noted)) {
             sim_violation("a fresh start, although step %" PRIu64 " of term %" PRIu64 " was committed", promise.step,
@@ -552,6 +566,7 @@ void judge_restored(struct launch *launch)
     check_version(first);
     bool older = !first->fresh && is_older(first->version, promise);
     promise = older ? first->version : promise; /* what is newer is given up; a newer one is not protected yet */
+    losses = older && launch->asked_step != TCK_NEWEST ? UINT32_MAX / 2 : losses; /* memory may have none of it */
     owed = VERSION_NONE;
     job.committed = first->version.step;
     job.published = 0;

@@ -74,12 +74,31 @@ static const struct shape *next_shape(void)
     return shape;
 }
 
+/* Rather one of the newest that storage has. */
+static uint64_t step_to_ask(void)
+{
+    struct published_version p = {.version = VERSION_MOST};
+    uint64_t step = TCK_NEWEST;
+    if (!sim_trait(TRAIT_ASKS_STEP) || sim.us > faults.until_us || !sim_chance(40)) {
+        return step;
+    }
+    while (published_next(&p) && (step == TCK_NEWEST || sim_chance(50))) {
+        step = p.torn ? step : p.version.step;
+    }
+    if (step != TCK_NEWEST) {
+        sim_say("step %" PRIu64 " is asked for", step);
+    }
+    return step;
+}
+
 static struct launch *launch_new(const char *run_id, const struct shape *shape)
 {
     struct launch *launch = calloc(1, sizeof(*launch));
     *launch =
         (struct launch){.shape = shape, .number = ++job.launches, .phase_us = sim.us, .began_us = sim.us, .next = all};
     snprintf(launch->run_id, sizeof(launch->run_id), "%s", run_id);
+    launch->asked_step = step_to_ask();
+    launch->spreads = sim_trait(TRAIT_SPREADS) && shape->ranks > 1;
     all = launch;
     make_ranks(launch);
     sim_after(S, NULL, watch, launch);
@@ -244,7 +263,8 @@ void launch_reshape(const struct launch *launch)
 void launch_refused(struct rank *rank, const struct error *err)
 {
     struct launch *launch = rank->launch;
-    if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_UNRECOVERABLE) {
+    if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_UNRECOVERABLE &&
+        launch->asked_step == TCK_NEWEST) {
         judge_unrecoverable(launch, err);
     } else if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_LAYOUT) {
         launch_reshape(launch); /* the one that can be restored has been told */
@@ -272,6 +292,26 @@ static void watch(void *ctx)
     sim_after(S, NULL, watch, launch);
 }
 
+/* What would become of the start if the user had given two machines one name. */
+static void check_namesakes(const struct launch *launch, const struct rank_hello *hellos)
+{
+    const struct world *world = &launch->world;
+    struct rank_hello *named = calloc(launch->count, sizeof(*named));
+    const char *name = world->nodes[0].name, *another = world->nodes[world->node_count - 1].name;
+    struct world built;
+    struct error err;
+    for (uint32_t r = 0; r < launch->count; r++) {
+        named[r] = hellos[r];
+        if (strcmp(hellos[r].node.name, another) == 0) {
+            snprintf(named[r].node.name, sizeof(named[r].node.name), "%s", name);
+        }
+    }
+    if (world_build(launch->term, named, launch->count, &built, &err) == TCK_OK) {
+        sim_violation("two machines that have the name %s are taken for one", name);
+    }
+    free(named);
+}
+
 static void build_world(struct launch *launch)
 {
     struct error err;
@@ -287,6 +327,9 @@ static void build_world(struct launch *launch)
         launch_fail(launch, 200 * MS, err.text); /* two agents had one node's name */
     } else if (world_add_shards(&launch->world, infos, counts, &err) != TCK_OK) {
         abort();
+    } else if (sim_trait(TRAIT_NAMESAKES) && launch->world.node_count > 1) {
+        check_namesakes(launch, hellos);
+        launch->forged = sim.us < faults.until_us && sim_chance(30);
     }
     free(hellos);
     free(infos);
@@ -306,6 +349,7 @@ static void begin_training(struct launch *launch)
     judge_restored(launch);
     if (!launch->ranks[0].fresh && !launch->ranks[0].resharded) {
         damage_base(launch->shape, launch->ranks[0].version);
+        bases_restored(launch);
     }
     if (launch->dead) {
         return;
@@ -341,10 +385,50 @@ static void interrupt_soon(struct launch *launch)
     sim_after(sim_between(0, 100) * MS, NULL, interrupt, launch);
 }
 
+/* A twin of the rank has that shard of it. */
+static bool is_given(const struct launch *launch, const struct rank *rank, uint32_t shard)
+{
+    uint32_t groups = launch->shape->ranks / launch->shape->twins;
+    for (uint32_t r = 0; r < launch->count && shard == 0; r++) {
+        if (r % groups == rank->number % groups && !launch->ranks[r].lacks[shard]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool can_pass_on(const struct launch *launch)
+{
+    bool lacking = false, given = true;
+    for (uint32_t r = 0; r < launch->count; r++) {
+        for (uint32_t i = 0; i < job.shards; i++) {
+            bool lacks = launch->ranks[r].lacks[i];
+            lacking = lacking || lacks;
+            given = given && (!lacks || is_given(launch, &launch->ranks[r], i));
+        }
+    }
+    return given && !(lacking && sim_chance(20));
+}
+
+/* All ranks ask for all of it, if they cannot pass on among themselves what some lack. */
+static bool restores_again(struct launch *launch)
+{
+    if (launch->phase != PHASE_RESTORE || !launch->spreads || can_pass_on(launch)) {
+        return false;
+    }
+    sim_say("the ranks cannot pass on what they lack");
+    launch->spreads = false;
+    launch->arrived = 0;
+    for (uint32_t r = 0; r < launch->count && !launch->dead; r++) {
+        rank_restore_again(&launch->ranks[r]);
+    }
+    return true;
+}
+
 static void next_phase(void *ctx)
 {
     struct launch *launch = ctx;
-    if (launch->dead) {
+    if (launch->dead || restores_again(launch)) {
         return;
     }
     if (sim.measure) {
@@ -395,7 +479,7 @@ static bool is_finished(const struct launch *launch)
             return false;
         }
     }
-    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps;
+    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps && !bases_wait();
     if (launch->last_step > 0) {
         return job.committed >= launch->last_step && job.published >= launch->last_step;
     }
@@ -461,7 +545,7 @@ static bool begins_last(struct launch *launch)
 {
     uint64_t since = sim.seed % 2 ? faults.until_us : faults.last_us + CALM_US; /* while something fails, or calm */
     if (launch != job.launch || !sim_trait(TRAIT_LAST_STEP) || sim.us <= since || sim.us <= faults.until_us ||
-        launch->step < job.steps) {
+        launch->step < job.steps || bases_wait()) {
         return false;
     }
     launch->last_step = launch->step + 1;

@@ -394,6 +394,10 @@ static uint64_t slowness_us(struct link_conn *conn, const void *chunk)
     if (from->interrupts && sim.us < faults.until_us) {
         return faults_interrupt(from, conn->other->link->host, chunk);
     }
+    uint64_t slow_us = bases_slowness_us();
+    if (slow_us > 0) {
+        return slow_us;
+    }
     return sim_trait(TRAIT_SLOW) && sim_chance(20) ? sim_between(20, sim_chance(10) ? 200000 : 5000) : 0;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define COME_BACK_US (50 * MS)
+#define OTHER_TWIN   UINT64_C(0xA5A5A5A5A5A5A5A5) /* makes other bytes of a shard */
 
 static bool is_over(const struct rank *rank)
 {
@@ -42,6 +43,22 @@ void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info 
     out[1] = (struct shard_info){.id = hash128_of(name, (size_t)len), .image_bytes = 128, .private_to_rank = 1};
 }
 
+/* Training does not always keep them equal: then either is as good as the other. */
+static bool twins_differ(struct version version)
+{
+    return sim_trait(TRAIT_TWINS_DIFFER) && version.step % 3 == 0;
+}
+
+static struct hash128 variant_of(const struct rank *rank, struct hash128 shard, struct version version)
+{
+    const struct shape *shape = rank->launch->shape;
+    struct shard_info infos[2];
+    rank_shard_ids(shape, rank->number, infos);
+    bool other = shape->twins > 1 && rank->number >= shape->ranks / shape->twins && hash128_is(shard, infos[0].id);
+    shard.hi ^= other && twins_differ(version) ? OTHER_TWIN : 0;
+    return shard;
+}
+
 static uint64_t word_of(struct hash128 shard, struct version version, uint64_t i)
 {
     uint64_t x = shard.hi ^ (version.term * 0x9E3779B97F4A7C15u) ^ (version.step * 0xC2B2AE3D27D4EB4Fu) ^ i;
@@ -63,7 +80,7 @@ void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct ver
 }
 
 /* The images of a version are looked at after each event: what they have to be is kept. */
-bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
+static bool is_variant(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
 {
     static struct {
         struct hash128 shard;
@@ -84,6 +101,15 @@ bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct
         image_fill(k->image, bytes, shard, version);
     }
     return memcmp(image, k->image, bytes) == 0;
+}
+
+bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
+{
+    if (is_variant(image, bytes, shard, version) || !twins_differ(version)) {
+        return is_variant(image, bytes, shard, version);
+    }
+    shard.hi ^= OTHER_TWIN;
+    return is_variant(image, bytes, shard, version);
 }
 
 /* ---- requests
@@ -169,15 +195,31 @@ bool rank_claim_again(struct rank *rank)
     return can;
 }
 
+/* As a client would send them that does not look; NULL: its own are sent. */
+static struct node_info *forge_nodes(const struct launch *launch)
+{
+    const struct world *world = &launch->world;
+    struct node_info *nodes = launch->forged ? calloc(world->node_count, sizeof(*nodes)) : NULL;
+    if (nodes != NULL) {
+        memcpy(nodes, world->nodes, world->node_count * sizeof(*nodes));
+        memcpy(nodes[world->node_count - 1].name, nodes[0].name, sizeof(nodes[0].name));
+    }
+    return nodes;
+}
+
 static void send_world(struct rank *rank, enum message_type type)
 {
     struct msg_world m = {.seq = rank->asked = new_seq(rank), .rank = rank->number, .world = rank->launch->world};
+    m.will_ask = type == MSG_REGISTER && rank->launch->asked_step != TCK_NEWEST && rank->launch->phase <= PHASE_RESTORE;
     struct writer w = writer_new(IPC_MAX_BYTES);
+    struct node_info *nodes = forge_nodes(rank->launch);
     if (type == MSG_JOIN) {
         m.world.shard_count = 0;
         m.world.layout = (struct hash128){0};
     }
+    m.world.nodes = nodes != NULL ? nodes : m.world.nodes;
     msg_world_encode(&m, &w);
+    free(nodes);
     send_frame(rank, type, &w);
 }
 
@@ -191,7 +233,8 @@ static void ask_for_segment(struct rank *rank)
 
 static void ask_to_restore(struct rank *rank)
 {
-    struct msg_restore m = {.seq = rank->asked = new_seq(rank), .step = TCK_NEWEST};
+    struct msg_restore m = {.seq = rank->asked = new_seq(rank), .step = rank->launch->asked_step,
+                            .may_lack = rank->launch->spreads};
     struct writer w = writer_new(0);
     msg_restore_encode(&m, &w);
     send_frame(rank, MSG_RESTORE, &w);
@@ -392,6 +435,10 @@ static void check_restored(struct rank *rank, const struct msg_restored *m)
         const struct rank_shard *shard = &rank->shards[i];
         struct segment *segment = memory_find(rank->host->agent->memory, shard->segment.shard);
         uint32_t slot = m->shards[i].slot;
+        rank->lacks[i] = slot == NONE32 && rank->launch->spreads;
+        if (rank->lacks[i]) {
+            continue;
+        }
         if (segment == NULL || slot >= shard->segment.slot_count) {
             sim_violation("rank %u is to restore from slot %u, which is none", rank->number, slot);
             return;
@@ -458,6 +505,9 @@ static void take_answer(struct rank *rank, struct ipc_frame *frame)
         take_term(rank, frame);
         break;
     case MSG_OK:
+        if (rank->launch->forged && !rank->joined) {
+            sim_violation("rank %u joins a world in which two machines have one name", rank->number);
+        }
         *(rank->joined ? &rank->detached : &rank->joined) = true;
         break;
     case MSG_SEGMENTS:
@@ -491,6 +541,10 @@ static void on_cut(struct rank *rank)
     if (rank->asked) {
         rank->asked = 0;
         rank->saving = 0;
+    }
+    if (rank->launch->forged && rank->launch->phase >= PHASE_JOIN) {
+        launch_fail(rank->launch, sim_between(10, 300) * MS, "its agent does not take the world");
+        return;
     }
     rank->connecting = true;
     sim_after(COME_BACK_US, NULL, come_back, rank);
@@ -539,7 +593,8 @@ static void seal(const struct rank *rank, struct version version)
         if (shard->segment.stored_here) {
             uint8_t *image = shard->data->base + shard->slot * shard->segment.slot_stride;
             struct seal *seals = (struct seal *)(void *)(shard->meta->base + shard->meta->bytes - SEALS_BYTES);
-            fill_from(image, shard->image_bytes / 16 * 8, shard->image_bytes, shard->segment.shard, version);
+            fill_from(image, shard->image_bytes / 16 * 8, shard->image_bytes,
+                      variant_of(rank, shard->segment.shard, version), version);
             seal_set(&seals[shard->slot], version, NULL);
         }
     }
@@ -556,6 +611,7 @@ static void finish_copy(struct rank *rank)
     slot_use_end(rank);
     judge_sealed(rank, step);
     tell_step(rank, MSG_SEAL, step);
+    bases_sealed(rank->launch, step);
 }
 
 static void copied(void *ctx)
@@ -602,6 +658,7 @@ void rank_kill(struct rank *rank)
 static void take_grant(struct rank *rank, const struct ipc_frame *frame)
 {
     struct msg_grant m;
+    struct version version = {rank->launch->term, rank->saving};
     uint32_t n = 0;
     if (msg_grant_decode(frame->payload, frame->len, &m) != TCK_OK || m.step != rank->saving) {
         sim_violation("rank %u: malformed GRANT", rank->number);
@@ -620,13 +677,20 @@ static void take_grant(struct rank *rank, const struct ipc_frame *frame)
         slot_use_begin(rank, shard->data->base + shard->slot * shard->segment.slot_stride,
                        "a trainer still writes there", NULL);
         image_fill(shard->data->base + shard->slot * shard->segment.slot_stride, shard->image_bytes / 16 * 8,
-                   shard->segment.shard, (struct version){rank->launch->term, m.step});
+                   variant_of(rank, shard->segment.shard, version), version);
     }
     free(m.slots);
     judge_memory_changed(rank->host, NULL);
     rank->copying = true;
     sim_after(sim_between(100, 5000) + rank->freezes_us, NULL, copied, rank);
     rank->freezes_us = 0;
+}
+
+void rank_restore_again(struct rank *rank)
+{
+    slot_use_end(&rank->restored);
+    rank->restored = rank->arrived = false;
+    rank_next(rank);
 }
 
 void rank_restored(struct rank *rank)

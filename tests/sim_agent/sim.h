@@ -95,7 +95,11 @@ enum trait {
     TRAIT_RESHARDS,      /* starts come with another number of ranks, */
     TRAIT_MOVES,         /* or on other machines */
     TRAIT_CATALOG,
-    TRAIT_LAST_STEP /* the training ends with a step that is brought to storage */
+    TRAIT_LAST_STEP, /* the training ends with a step that is brought to storage */
+    TRAIT_ASKS_STEP, /* starts ask for a given step */
+    TRAIT_SPREADS,   /* trainers pass shards on to each other */
+    TRAIT_NAMESAKES, /* machines have one name */
+    TRAIT_TWINS_DIFFER
 };
 bool sim_trait(enum trait trait);
 
@@ -285,12 +289,26 @@ void damage_slot(struct host *host, struct segment *segment, uint32_t k);
 /* The host's copy went bad once; whether it was fetched again since is not known here. */
 /* This version was restored: copies of it go bad that are the only ones, before there are others. */
 void damage_base(const struct shape *shape, struct version base);
+void damage_only_copies(const struct shape *shape, struct version version);
 /* In the image that a host sends, if it is one. */
 void damage_sent(struct host *host, const void *image);
 /* In one of the copies of what was committed last, when nothing is saved any more; false: in none. */
 bool damage_at_rest(const struct shape *shape, struct version version);
 bool damage_is_known(const struct host *host, struct hash128 shard, struct version version);
 uint32_t damage_count(struct version version);
+
+/* ---- bases.c --------------------------------------------------------------------------------------------------------
+ */
+
+void bases_plan(void);
+/* The job must not end yet. */
+bool bases_wait(void);
+/* One more rank has sealed this step. */
+void bases_sealed(struct launch *launch, uint64_t step);
+/* Its trainers have restored. */
+void bases_restored(struct launch *launch);
+/* How long a chunk is on its way for that. */
+uint64_t bases_slowness_us(void);
 
 /* ---- ipc.c ------------------------------------------------------------------------------------------------------ */
 
@@ -357,6 +375,7 @@ struct rank {
     uint64_t committed, published;
     struct version version; /* restored */
     bool fresh, resharded;
+    bool lacks[2]; /* its node has not this shard: a twin passes it on */
     char passed_over[PASSED_TEXT_BYTES];
 };
 
@@ -384,6 +403,9 @@ struct launch {
     char run_id[32];
     bool takes_over; /* it is configured to */
     uint64_t began_us;
+    uint64_t asked_step; /* to restore; or TCK_NEWEST */
+    bool spreads;        /* its ranks pass shards on to each other */
+    bool forged;         /* its ranks send a world in which two machines have one name */
     struct launch *next; /* older */
 };
 
@@ -427,6 +449,8 @@ bool rank_claim_again(struct rank *rank);
 void rank_kill(struct rank *rank);
 /* At once. */
 void rank_end(struct rank *rank);
+/* The ranks could not pass on what some of them lack. */
+void rank_restore_again(struct rank *rank);
 /* All ranks have their bytes. */
 void rank_restored(struct rank *rank);
 void rank_save(struct rank *rank, uint64_t step, bool to_storage, bool last);

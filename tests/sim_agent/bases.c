@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A version that all ranks have sealed and that nobody could commit: its machines lose each other right then, and the
+ * job is started again. Each shard has one copy, which goes bad after the trainers have read it and before there is
+ * another; or a machine or the coordinator's agent is away meanwhile. */
+#include "sim.h"
+
+#include "agent/driver/protocol_driver.h"
+
+#include <inttypes.h>
+
+#define AWAY_MS 9000 /* longer than a recovery waits for a member */
+
+static bool armed;        /* the next version that all ranks have sealed is not committed */
+static bool waited_for;   /* the job does not end before */
+static bool struck;       /* what is restored next was never protected, */
+static uint64_t slow_until_us; /* and copies take long */
+
+static void arm(void *unused)
+{
+    (void)unused;
+    armed = true;
+}
+
+void bases_plan(void)
+{
+    if (faults.any && sim.host_count > 1 && sim_trait(TRAIT_BASE_GOES_BAD)) {
+        sim_after(sim_between(500, 9000) * MS, NULL, arm, NULL);
+        waited_for = true;
+    }
+}
+
+bool bases_wait(void)
+{
+    return waited_for;
+}
+
+static bool is_sealed_by_all(const struct launch *launch, uint64_t step)
+{
+    for (uint32_t r = 0; r < launch->count; r++) {
+        if (launch->ranks[r].sealed_step != step) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void strike(void *ctx)
+{
+    struct launch *launch = ctx;
+    if (launch->dead || launch != job.launch) {
+        return;
+    }
+    uint64_t for_us = faults_lasting(700, 2500);
+    armed = waited_for = false;
+    struck = true;
+    faults.count++;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        link_isolate(&sim.hosts[i], for_us);
+    }
+    launch_fail(launch, sim_between(10, 400) * MS, "its trainers are killed when they have sealed a version");
+}
+
+/* The agents have no time to send a copy. */
+void bases_sealed(struct launch *launch, uint64_t step)
+{
+    if (armed && launch == job.launch && is_sealed_by_all(launch, step)) {
+        sim_after(sim_between(0, 300), NULL, strike, launch);
+    }
+}
+
+uint64_t bases_slowness_us(void)
+{
+    bool protecting = (struck && job.launch != NULL && job.launch->phase >= PHASE_RESTORE) || sim.us < slow_until_us;
+    return protecting && sim_chance(70) ? sim_between(1, 1500) * MS : 0;
+}
+
+static void kill_coordinator(void *ctx)
+{
+    struct launch *launch = ctx;
+    if (launch->dead) {
+        return;
+    }
+    host_kill_agent(launch->ranks[0].host, sim_between(20, 300) * MS);
+    if (sim_chance(50)) {
+        link_isolate(launch->ranks[launch->count - 1].host, faults_lasting(500, AWAY_MS));
+    }
+}
+
+void bases_restored(struct launch *launch)
+{
+    if (!struck) {
+        return;
+    }
+    struck = false;
+    slow_until_us = sim.us + 3 * S;
+    faults_last(sim.us);
+    if (sim_chance(75)) {
+        damage_only_copies(launch->shape, launch->ranks[0].version);
+    }
+    if (sim_chance(40)) {
+        sim_after(sim_between(0, 300) * MS, NULL, kill_coordinator, launch);
+    }
+}
