@@ -10,9 +10,9 @@
 
 #define AWAY_MS 9000 /* longer than a recovery waits for a member */
 
-static bool armed;        /* the next version that all ranks have sealed is not committed */
-static bool waited_for;   /* the job does not end before */
-static bool struck;       /* what is restored next was never protected, */
+static bool armed;             /* the next version that all ranks have sealed is not committed */
+static bool waited_for;        /* the job does not end before */
+static bool struck;            /* what is restored next was never protected, */
 static uint64_t slow_until_us; /* and copies take long */
 
 static void arm(void *unused)

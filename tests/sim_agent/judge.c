@@ -93,7 +93,7 @@ static struct anchor {
     uint32_t losses; /* since */
 } anchor;
 
-static bool has_copy(const struct host *host, const struct shard_info *shard, struct version version)
+bool judge_has_copy(const struct host *host, const struct shard_info *shard, struct version version)
 {
     struct segment *segment = memory_find(host->agent->memory, shard->id);
     for (uint32_t k = 0; segment != NULL && k < segment_info(segment).slot_count; k++) {
@@ -137,7 +137,7 @@ static void find_copies(struct copies_of *c, uint64_t since_us)
     c->unsure = 0;
     for (uint32_t i = 0; i < sim.host_count; i++) {
         const struct host *host = &sim.hosts[i];
-        bool here = host->agent != NULL && has_copy(host, &c->shard, anchor.version);
+        bool here = host->agent != NULL && judge_has_copy(host, &c->shard, anchor.version);
         bool damaged = since_us != UINT64_MAX && damage_is_known(host, c->shard.id, anchor.version);
         bool excused = host->agent == NULL || host->lost_us >= since_us || damaged;
         c->hosts |= here ? UINT64_C(1) << i : 0;
@@ -237,7 +237,7 @@ static void check_anchor(const struct host *host)
     bool lasts = host->agent != NULL && anchor.count > 0 && anchor.losses < anchor.wanted;
     for (uint32_t i = 0; lasts && i < anchor.count; i++) {
         struct copies_of *c = &anchor.copies[i];
-        bool missing = (c->hosts & c->unsure & bit) && !has_copy(host, &c->shard, anchor.version);
+        bool missing = (c->hosts & c->unsure & bit) && !judge_has_copy(host, &c->shard, anchor.version);
         if (missing && left_out) {
             c->hosts &= ~bit;
         } else if (missing) {

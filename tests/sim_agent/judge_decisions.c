@@ -80,4 +80,5 @@ void judge_decision(struct host *host)
     host->judged_seq = d->seq;
     host->judged_term = d->term;
     check_fates(fates_of(d->term), d);
+    judge_base(d);
 }

@@ -233,8 +233,8 @@ static void ask_for_segment(struct rank *rank)
 
 static void ask_to_restore(struct rank *rank)
 {
-    struct msg_restore m = {.seq = rank->asked = new_seq(rank), .step = rank->launch->asked_step,
-                            .may_lack = rank->launch->spreads};
+    struct msg_restore m = {
+        .seq = rank->asked = new_seq(rank), .step = rank->launch->asked_step, .may_lack = rank->launch->spreads};
     struct writer w = writer_new(0);
     msg_restore_encode(&m, &w);
     send_frame(rank, MSG_RESTORE, &w);

@@ -488,6 +488,15 @@ void judge_look(void);
 /* Checks that what is published was sealed by all ranks. */
 void judge_published(struct version version);
 
+/* Its agent counts a copy in its memory, and its bytes are right. */
+bool judge_has_copy(const struct host *host, const struct shard_info *shard, struct version version);
+
+/* ---- judge_bases.c --------------------------------------------------------------------------------------------------
+ */
+
+/* What its coordinator decides of a term's base. */
+void judge_base(const struct decision *d);
+
 /* ---- judge_decisions.c ----------------------------------------------------------------------------------------------
  */
 
