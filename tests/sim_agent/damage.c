@@ -171,7 +171,8 @@ static void ask_for_drain(void *ctx)
 static void strike_drains(void *unused)
 {
     (void)unused;
-    if (sim.us > faults.until_us || job.done) {
+    bool trains = job.launch != NULL && job.launch->phase == PHASE_TRAIN && !launch_rests(job.launch);
+    if (job.done || (sim.us > faults.until_us && job.launch != NULL && !trains)) {
         return;
     }
     for (uint32_t i = 0; i < sim.host_count; i++) {
@@ -218,5 +219,6 @@ void damage_plan(void)
     }
     if (faults.any && sim_trait(TRAIT_DOUBTS)) {
         sim_after(sim_between(500, 3000) * MS, NULL, strike_storage, NULL);
+        doubts_plan();
     }
 }

@@ -521,6 +521,9 @@ static void check_version(const struct rank *rank)
         return;
     }
     if (rank->fresh) {
+        if (rank->launch->noted && stored_notes(rank->launch->term)) {
+            sim_violation("a fresh start, although storage says that something was committed, or cannot tell");
+        }
         if (!version_none(promise) && (is_known(rank->host) || noted)) {
             sim_violation("a fresh start, although step %" PRIu64 " of term %" PRIu64 " was committed", promise.step,
                           promise.term);

@@ -162,6 +162,18 @@ void judge_removed(const char *name)
     }
 }
 
+/* Nobody is refused here, as nobody asks. */
+bool stored_notes(uint64_t term)
+{
+    struct persistent *p = NULL;
+    struct error err = {0};
+    struct commit_notes notes = {0};
+    struct persistent_setup setup = {.config = &sim.hosts[0].config, .only_reads = true};
+    bool known = persistent_new(&setup, &p, &err) == TCK_OK && persistent_commit_notes(p, term, &notes, &err) == TCK_OK;
+    persistent_free(p);
+    return known && (notes.newest > 0 || notes.unsure.code != TCK_OK);
+}
+
 /* ---- at the end -----------------------------------------------------------------------------------------------------
  */
 

@@ -249,6 +249,7 @@ void launch_claimed(struct rank *rank, uint64_t term)
     }
     if (launch == job.launch) {
         launch->term = term;
+        launch->noted = stored_notes(term);
     } else if (job.launch != NULL && faults.last_us <= job.launch->began_us) {
         sim_violation("launch %u takes the job back with term %" PRIu64, launch->number, term);
     }
@@ -527,6 +528,7 @@ static void save_last(void *ctx)
         return;
     }
     if (launch->dead || is_finished(launch)) {
+        launch->rests = true;
         sim_after(REST_US, NULL, rest, launch);
         return;
     }
@@ -563,6 +565,11 @@ static void end_training(void *ctx)
     }
 }
 
+bool launch_rests(const struct launch *launch)
+{
+    return launch->rests;
+}
+
 /* Nothing new is committed any more: what goes bad now, only the scrub can find. */
 static void rest(void *ctx)
 {
@@ -586,6 +593,7 @@ static void take_step(void *ctx)
         return;
     }
     if (launch == job.launch && is_finished(launch)) {
+        launch->rests = true;
         sim_after(REST_US, NULL, rest, launch);
         return;
     }

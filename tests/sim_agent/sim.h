@@ -261,6 +261,7 @@ bool doubts_hide(const struct file *dir, const struct entry *entry);
 const struct entry *doubts_list(const struct file *dir);
 void doubts_claimed(const struct file *dir);
 bool doubts_of_notes(void);
+void doubts_plan(void);
 /* Something goes bad, or cannot be read until then. */
 void doubts_strike(uint64_t until_us);
 
@@ -398,6 +399,7 @@ struct launch {
     struct world world;
     uint64_t step, steps;        /* done, to do */
     uint64_t last_step, last_us; /* being brought to storage, since when; 0: not yet */
+    bool rests;                  /* it saves nothing any more */
     uint32_t last_aborts;        /* of last steps, although nothing fails any more */
     bool dead;
     char run_id[32];
@@ -405,6 +407,7 @@ struct launch {
     uint64_t began_us;
     uint64_t asked_step; /* to restore; or TCK_NEWEST */
     bool spreads;        /* its ranks pass shards on to each other */
+    bool noted;          /* when it claimed its term, storage said that something was committed */
     bool forged;         /* its ranks send a world in which two machines have one name */
     struct launch *next; /* older */
 };
@@ -441,6 +444,8 @@ void launch_refused(struct rank *rank, const struct error *err);
 /* The next one has its state cut in the other way: that is what there is. */
 void launch_reshape(const struct launch *launch);
 void launch_host_lost(struct host *host);
+/* It saves nothing any more. */
+bool launch_rests(const struct launch *launch);
 
 void rank_next(struct rank *rank);
 /* Asks for the term after its own, though it has one; false: it cannot now. */
@@ -511,6 +516,8 @@ bool judge_is_over(struct version version);
 struct version stored_promise(void);
 void stored_told(struct version version);
 void stored_restored(uint64_t term, struct version version);
+/* Storage says, or may say, that a term before this one has committed something. */
+bool stored_notes(uint64_t term);
 /* All ranks read it there, in another layout than it has. */
 void stored_resharded(struct launch *launch, struct version version);
 /* The newest damaged version that is newer than this one, in words; NULL: there is none. */

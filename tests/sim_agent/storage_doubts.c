@@ -200,6 +200,35 @@ static void tear_note(void)
     }
 }
 
+/* Storage has no version yet: notes are all that is left of what was committed. */
+static void strike_first(void *unused)
+{
+    (void)unused;
+    struct published_version p = {.version = VERSION_MOST};
+    if (job.done || sim.us > faults.until_us || published_next(&p)) {
+        return;
+    }
+    if (job.commits == 0) {
+        sim_after(sim_between(1, 50) * MS, NULL, strike_first, NULL);
+        return;
+    }
+    if (sim_chance(50)) {
+        tear_note();
+    }
+    faults.count++;
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        host_lose(&sim.hosts[i], sim_between(200, 1500) * MS);
+    }
+    faults_last(sim.us);
+}
+
+void doubts_plan(void)
+{
+    if (sim_chance(30)) {
+        sim_after(sim_between(100, 1500) * MS, NULL, strike_first, NULL);
+    }
+}
+
 /* ---- the dice ------------------------------------------------------------------------------------------------------
  */
 

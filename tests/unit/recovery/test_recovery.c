@@ -1199,6 +1199,20 @@ Test(recovery, what_failed_for_another_reason_is_tried_again_and_never_given_up)
     course_free(&c);
 }
 
+Test(recovery, a_base_is_not_given_up_for_a_member_that_was_away_too_long)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    step_node_down(&c, 2, 0);
+    step_asked_all(&c, 0);
+    step_tick(&c, WAIT_MS);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_UNREACHABLE));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &with_base), RELIEF_BEGIN_AGAIN));
+    cr_assert(eq(int, recovery_free_slots(c.recovery, &without_base), RELIEF_BEGIN_AGAIN));
+    course_free(&c);
+}
+
 Test(recovery, a_fresh_start_was_said_already)
 {
     struct course c;
