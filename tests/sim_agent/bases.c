@@ -10,10 +10,11 @@
 
 #define AWAY_MS 9000 /* longer than a recovery waits for a member */
 
-static bool armed;             /* the next version that all ranks have sealed is not committed */
-static bool waited_for;        /* the job does not end before */
-static bool struck;            /* what is restored next was never protected, */
-static uint64_t slow_until_us; /* and copies take long */
+static bool armed;                         /* the next version that all ranks have sealed is not committed */
+static bool waited_for;                    /* the job does not end before */
+static bool struck;                        /* what is restored next was never protected, */
+static uint64_t slow_until_us;             /* and copies take long */
+static const struct launch *struck_launch; /* that has restored it */
 
 static void arm(void *unused)
 {
@@ -29,9 +30,11 @@ void bases_plan(void)
     }
 }
 
-bool bases_wait(void)
+/* A base that cannot be protected is over only with the next commit. */
+bool bases_wait(const struct launch *launch)
 {
-    return waited_for;
+    bool needs_commit = launch == struck_launch && job.committed <= launch->ranks[0].version.step;
+    return waited_for || struck || needs_commit;
 }
 
 static bool is_sealed_by_all(const struct launch *launch, uint64_t step)
@@ -92,6 +95,7 @@ void bases_restored(struct launch *launch)
         return;
     }
     struck = false;
+    struck_launch = launch;
     slow_until_us = sim.us + 3 * S;
     faults_last(sim.us);
     if (sim_chance(75)) {

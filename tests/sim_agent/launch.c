@@ -350,8 +350,8 @@ static void begin_training(struct launch *launch)
     judge_restored(launch);
     if (!launch->ranks[0].fresh && !launch->ranks[0].resharded) {
         damage_base(launch->shape, launch->ranks[0].version);
-        bases_restored(launch);
     }
+    bases_restored(launch);
     if (launch->dead) {
         return;
     }
@@ -480,7 +480,7 @@ static bool is_finished(const struct launch *launch)
             return false;
         }
     }
-    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps && !bases_wait();
+    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps && !bases_wait(launch);
     if (launch->last_step > 0) {
         return job.committed >= launch->last_step && job.published >= launch->last_step;
     }
@@ -547,7 +547,7 @@ static bool begins_last(struct launch *launch)
 {
     uint64_t since = sim.seed % 2 ? faults.until_us : faults.last_us + CALM_US; /* while something fails, or calm */
     if (launch != job.launch || !sim_trait(TRAIT_LAST_STEP) || sim.us <= since || sim.us <= faults.until_us ||
-        launch->step < job.steps || bases_wait()) {
+        launch->step < job.steps || bases_wait(launch)) {
         return false;
     }
     launch->last_step = launch->step + 1;

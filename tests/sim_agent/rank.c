@@ -46,7 +46,7 @@ void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info 
 /* Training does not always keep them equal: then either is as good as the other. */
 static bool twins_differ(struct version version)
 {
-    return sim_trait(TRAIT_TWINS_DIFFER) && version.step % 3 == 0;
+    return sim_trait(TRAIT_TWINS_DIFFER) && version.step % 3 != 0;
 }
 
 static struct hash128 variant_of(const struct rank *rank, struct hash128 shard, struct version version)

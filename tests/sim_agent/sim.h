@@ -303,7 +303,7 @@ uint32_t damage_count(struct version version);
 
 void bases_plan(void);
 /* The job must not end yet. */
-bool bases_wait(void);
+bool bases_wait(const struct launch *launch);
 /* One more rank has sealed this step. */
 void bases_sealed(struct launch *launch, uint64_t step);
 /* Its trainers have restored. */
