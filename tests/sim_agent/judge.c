@@ -291,6 +291,7 @@ static void look_at_status(struct rank *rank)
     }
     rank->committed = committed;
     rank->published = stored;
+    judge_told(rank);
     now.step = committed;
     noted = noted || (committed > 0 && sim.us > quiet_us + NOTE_US);
     if (committed > 0 && is_older(promise, now)) {

@@ -12,7 +12,8 @@
 struct fates {
     uint64_t term;
     uint64_t committed; /* newest step */
-    uint8_t *of_step;   /* enum fate */
+    uint8_t *of_step;   /* enum fate, */
+    bool *told_failed;  /* and whether trainers were told that it failed */
     uint64_t steps;
 };
 
@@ -40,10 +41,12 @@ static void grow(struct fates *f, uint64_t steps)
         return;
     }
     f->of_step = realloc(f->of_step, 2 * steps);
-    if (f->of_step == NULL) {
+    f->told_failed = realloc(f->told_failed, 2 * steps);
+    if (f->of_step == NULL || f->told_failed == NULL) {
         abort();
     }
     memset(f->of_step + f->steps, FATE_UNDECIDED, 2 * steps - f->steps);
+    memset(f->told_failed + f->steps, 0, 2 * steps - f->steps);
     f->steps = 2 * steps;
 }
 
@@ -59,6 +62,10 @@ static void check_fates(struct fates *f, const struct decision *d)
         if (was != FATE_UNDECIDED && is != was && !superseded) {
             sim_violation("step %" PRIu64 " of term %" PRIu64 " is decided twice", step, d->term);
         }
+        if (is == FATE_COMMITTED && was != is && f->told_failed[step]) {
+            sim_violation("step %" PRIu64 " of term %" PRIu64 " is committed, and trainers were told that it failed",
+                          step, d->term);
+        }
         f->of_step[step] = (uint8_t)is;
     }
     f->committed = d->watermark.term == d->term ? d->watermark.step : f->committed;
@@ -68,6 +75,19 @@ bool judge_is_over(struct version version)
 {
     const struct fates *f = fates_of(version.term);
     return version.step < f->steps && f->of_step[version.step] == FATE_OVER;
+}
+
+bool judge_is_committed(struct version version)
+{
+    const struct fates *f = fates_of(version.term);
+    return version.step < f->steps && f->of_step[version.step] == FATE_COMMITTED;
+}
+
+void judge_told_failed(struct version version)
+{
+    struct fates *f = fates_of(version.term);
+    grow(f, version.step + 1);
+    f->told_failed[version.step] = true;
 }
 
 void judge_decision(struct host *host)

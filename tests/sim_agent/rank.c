@@ -484,6 +484,9 @@ static void take_error(struct rank *rank, const struct ipc_frame *frame)
     }
     sim_say("rank %u is told: %s", rank->number, m.error.text);
     if (frame->type == MSG_REFUSED) {
+        if (rank->launch->last_step > 0 && rank->saving == rank->launch->last_step) {
+            judge_last_refused(rank, &m.error);
+        }
         rank->saving = 0;
     } else if (rank->launch->phase == PHASE_RESTORE && rank->registered && m.error.code == TCK_ERR_NOENT) {
         rank->fresh = rank->restored = true;

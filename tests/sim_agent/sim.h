@@ -373,7 +373,7 @@ struct rank {
     uint64_t freezes_us;              /* in the middle of its next copy, for so long */
     uint64_t asked_step, sealed_step; /* newest that was begun, that was sealed */
     bool was_cut;                     /* and the agent that it is back at may not know of those */
-    uint64_t committed, published;
+    uint64_t committed, published, failed;
     struct version version; /* restored */
     bool fresh, resharded;
     bool lacks[2]; /* its node has not this shard: a twin passes it on */
@@ -508,6 +508,19 @@ void judge_base(const struct decision *d);
 /* Of the coordinator that runs there, if one does. */
 void judge_decision(struct host *host);
 bool judge_is_over(struct version version);
+bool judge_is_committed(struct version version); /* and nothing newer is */
+/* Trainers believe that it will never be committed. */
+void judge_told_failed(struct version version);
+
+/* ---- judge_saves.c --------------------------------------------------------------------------------------------------
+ */
+
+/* What stands on the rank's status page. */
+void judge_told(struct rank *rank);
+/* A slot's header changes. */
+void judge_header(const struct slot_header *before, const struct slot_header *now);
+/* A rank that asked for room for the training's last step. */
+void judge_last_refused(const struct rank *rank, const struct error *err);
 
 /* ---- judge_storage.c ------------------------------------------------------------------------------------------------
  */

@@ -92,6 +92,7 @@ void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const s
 {
     const struct slot_header *before = segment_header(segment, slot);
     bool filled = header->state == SLOT_FILLING || header->state == SLOT_RECEIVING;
+    judge_header(before, header);
     if (filled && (before->state != header->state || !version_is(before->version, header->version))) {
         check_unused(segment, slot);
     }
