@@ -174,6 +174,9 @@ static bool room_may_come(struct node *n, uint32_t rank, struct version v)
     if (node_fate(n, v) != FATE_UNDECIDED || (s != NULL && s->refusal != REFUSAL_NONE)) {
         return false;
     }
+    if (s == NULL && save_find(n, VERSION_NONE) == NULL) {
+        return true; /* this node has its fill of undecided versions, which the coordinator times out */
+    }
     enum refusal obstacle = begin_obstacle(n, rank, v);
     return !decision_lets_begin(&n->decision, v.step) || obstacle == REFUSAL_NO_SLOT || obstacle == REFUSAL_QUARANTINED;
 }

@@ -119,6 +119,21 @@ Test(node_save, the_last_step_does_not_wait_for_a_holder_that_is_lost)
     cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HOLDER_LOST);
 }
 
+/* Such as while the coordinator's agent is away: nothing is decided then. */
+Test(node_save, the_last_step_waits_while_the_node_has_its_fill_of_undecided_versions)
+{
+    machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
+    uint64_t step = 1;
+    for (begin(&m, 0, step); action_of(&m, ACTION_SEND_REFUSED) != NULL; begin(&m, 0, step)) {
+        step++;
+    }
+    begin_last(0, step + 1);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_NOT_YET);
+    decide(&m, (struct decision){.seq = 1, .horizon = step + 1});
+    begin_last(0, step + 1);
+    cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HOLDER_LOST);
+}
+
 Test(node_save, the_last_step_has_versions_refused_that_its_rank_has_passed_over)
 {
     decide(&m, (struct decision){.seq = 1, .horizon = 2, .not_before = 20, .open_count = 1, .open = {1}});
