@@ -227,12 +227,66 @@ static void isolate_now(void *ctx)
     link_isolate(ctx, faults_lasting(500, 9000));
 }
 
+/* ---- in the middle of drains and recoveries ------------------------------------------------------------------------
+ */
+
+/* What is owed to storage waits for the failed drain's pause, and outlives the agent that has to see to it; or one node
+ * is still busy with the drain that failed elsewhere when the next one begins. */
+void faults_strike_last(struct host *coordinator)
+{
+    static bool done;
+    if (done || !faults.any || !sim_trait(TRAIT_LAST_DRAIN_FAILS)) {
+        return;
+    }
+    done = true;
+    if (sim_chance(60)) {
+        storage("refuses", refuse);
+        sim_after(faults_lasting(50, 2500), NULL, kill_now, coordinator);
+    } else {
+        hang(any_host(), faults_lasting(1200, 2900));
+        refuse(any_host(), faults_lasting(50, 900));
+    }
+}
+
+static void stand_still(void *ctx)
+{
+    host_stop_agent(ctx, faults_lasting(2500, 6000));
+}
+
+void faults_strike_recovery(struct host *coordinator)
+{
+    struct host *other = any_host();
+    if (sim_trait(TRAIT_STANDS_STILL) && sim.us < faults.until_us && other != coordinator && sim_chance(50)) {
+        sim_say("what %s and %s say is on its way for a while", coordinator->name, other->name);
+        link_stall(coordinator, other, faults_lasting(20, 800));
+        sim_after(sim_between(0, 200) * MS, NULL, stand_still, coordinator);
+    }
+}
+
+/* While what this host has said of its drain is on its way, others fail, and the next drain begins. */
+static void delay_report(struct host *host)
+{
+    if (!sim_trait(TRAIT_LATE_REPORTS) || sim.us >= faults.until_us || !sim_chance(40)) {
+        return;
+    }
+    sim_say("a report of %s is on its way for a while", host->name);
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        if (&sim.hosts[i] != host) {
+            link_stall(host, &sim.hosts[i], faults_lasting(800, 3000));
+            refuse(&sim.hosts[i], faults_lasting(50, 900));
+        }
+    }
+}
+
 void __real_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w);
 void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w);
 
 void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w)
 {
     struct host *host = sim.current;
+    if (type == WIRE_DRAINED) {
+        delay_report(host);
+    }
     __real_rpc_send_coordinator(tc, type, w);
     if (type == WIRE_READY && host->isolates && sim.us < faults.until_us) {
         host->isolates = false;

@@ -442,6 +442,9 @@ static void next_phase(void *ctx)
     if (launch->phase == PHASE_RESTORE && sim.us < faults.until_us && sim_chance(20)) {
         interrupt_soon(launch);
     }
+    if (launch->phase == PHASE_REGISTER) {
+        faults_strike_recovery(launch->ranks[0].host);
+    }
     if (launch->phase == PHASE_JOIN) {
         build_world(launch);
     } else if (launch->phase == PHASE_TRAIN) {
@@ -552,6 +555,7 @@ static bool begins_last(struct launch *launch)
     }
     launch->last_step = launch->step + 1;
     launch->last_us = sim.us;
+    faults_strike_last(launch->ranks[0].host);
     save_last(launch);
     return true;
 }

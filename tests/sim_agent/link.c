@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WAKE_US (60 * MS) /* an agent that was stopped has heard all by then */
+
 struct link {
     struct link_setup setup;
     struct host *host;
@@ -244,10 +246,22 @@ void *link_user(const struct link_conn *conn)
 /* ---- messages and chunks
  * -------------------------------------------------------------------------------------------------- */
 
+/* When the host takes what has arrived while its agent was stopped: at once, or after what was due by its clock. */
+static uint64_t takes_from_us(const struct host *host)
+{
+    bool later = host->stopped_until_us > 0 && sim_trait(TRAIT_TIMERS_FIRST);
+    return host->stopped_until_us + (later ? WAKE_US : 0);
+}
+
 static void got_message(void *ctx)
 {
     struct message *m = ctx;
     const struct link_setup *setup = &m->to->link->setup;
+    struct host *host = m->to->link->host;
+    if (takes_from_us(host) > sim.us) {
+        sim_after(takes_from_us(host) - sim.us, host, got_message, m);
+        return;
+    }
     if (!m->to->closed && !m->to->dying) {
         m->to->link->host->counts.received++;
         setup->message(setup->ctx, m->to, m->data, m->len);
@@ -344,8 +358,8 @@ static void take_chunk(void *ctx)
 static bool receive(struct message *m, sim_fn *fn, sim_fn *again)
 {
     struct link *to = m->to->link;
-    if (to->host->link == to && to->host->stopped_until_us > sim.us) {
-        sim_after(to->host->stopped_until_us - sim.us, NULL, again, m);
+    if (to->host->link == to && takes_from_us(to->host) > sim.us) {
+        sim_after(takes_from_us(to->host) - sim.us, NULL, again, m);
         return false;
     }
     if (to->host->link == to) {

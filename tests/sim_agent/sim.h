@@ -99,7 +99,11 @@ enum trait {
     TRAIT_ASKS_STEP, /* starts ask for a given step */
     TRAIT_SPREADS,   /* trainers pass shards on to each other */
     TRAIT_NAMESAKES, /* machines have one name */
-    TRAIT_TWINS_DIFFER
+    TRAIT_TWINS_DIFFER,
+    TRAIT_LAST_DRAIN_FAILS, /* the first drains of the last step do */
+    TRAIT_LATE_REPORTS,     /* what a node says of its drain arrives late, and others fail meanwhile */
+    TRAIT_TIMERS_FIRST,     /* an agent that was stopped runs what was due before it reads what has arrived */
+    TRAIT_STANDS_STILL      /* the coordinator's agent is stopped while it recovers */
 };
 bool sim_trait(enum trait trait);
 
@@ -564,6 +568,10 @@ void faults_plan(void);
 uint64_t faults_lasting(uint64_t low_ms, uint64_t high_ms);
 /* A chunk goes from a host that interrupts: for how long it is on its way. */
 uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk);
+/* The training's last step is about to be saved; this host's agent decides on it. */
+void faults_strike_last(struct host *coordinator);
+/* This host's agent forms a term and asks the others what they have. */
+void faults_strike_recovery(struct host *coordinator);
 /* A fault is over then. */
 void faults_last(uint64_t us);
 

@@ -40,11 +40,14 @@ bool sim_chance(uint32_t percent)
 bool sim_trait(enum trait trait)
 {
     static const uint32_t percent[] = {
-        [TRAIT_FREEZES] = 25,   [TRAIT_SAME_RUN] = 60,      [TRAIT_SLOW] = 25,        [TRAIT_ISOLATES] = 20,
-        [TRAIT_SECOND] = 20,    [TRAIT_DAMAGE] = 25,        [TRAIT_DOUBTS] = 25,      [TRAIT_DOMAINS] = 30,
-        [TRAIT_KEEPS_FEW] = 40, [TRAIT_BASE_GOES_BAD] = 20, [TRAIT_SLOW_DRAINS] = 15, [TRAIT_OVERLOADED] = 5,
-        [TRAIT_RESHARDS] = 20,  [TRAIT_MOVES] = 20,         [TRAIT_CATALOG] = 30,     [TRAIT_LAST_STEP] = 40,
-        [TRAIT_ASKS_STEP] = 20, [TRAIT_SPREADS] = 20,       [TRAIT_NAMESAKES] = 10,   [TRAIT_TWINS_DIFFER] = 15};
+        [TRAIT_FREEZES] = 25,       [TRAIT_SAME_RUN] = 60,     [TRAIT_SLOW] = 25,
+        [TRAIT_ISOLATES] = 20,      [TRAIT_SECOND] = 20,       [TRAIT_DAMAGE] = 25,
+        [TRAIT_DOUBTS] = 25,        [TRAIT_DOMAINS] = 30,      [TRAIT_KEEPS_FEW] = 40,
+        [TRAIT_BASE_GOES_BAD] = 20, [TRAIT_SLOW_DRAINS] = 15,  [TRAIT_OVERLOADED] = 5,
+        [TRAIT_RESHARDS] = 20,      [TRAIT_MOVES] = 20,        [TRAIT_CATALOG] = 30,
+        [TRAIT_LAST_STEP] = 40,     [TRAIT_ASKS_STEP] = 20,    [TRAIT_SPREADS] = 20,
+        [TRAIT_NAMESAKES] = 10,     [TRAIT_TWINS_DIFFER] = 15, [TRAIT_LAST_DRAIN_FAILS] = 40,
+        [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15};
     uint64_t of[2] = {sim.seed, trait};
     if (sim.measure) {
         return trait == TRAIT_CATALOG; /* as in a real job; nothing goes wrong */
