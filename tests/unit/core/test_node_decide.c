@@ -34,6 +34,19 @@ static void drained_here(uint64_t step, uint64_t attempt, bool ok)
     machine_step(&m, (struct event){.type = EVENT_DRAINED_HERE, .version = v(step), .attempt = attempt, .ok = ok});
 }
 
+Test(node_decide, learns_nothing_from_another_term)
+{
+    save_until_ready(&m, 7);
+    struct decision d = committed(1, 8);
+    d.term = MACHINE_TERM - 1;
+    struct event e = {.type = EVENT_DECISION, .term = MACHINE_TERM - 1, .now_ms = m.now, .decision = d};
+    m.out.count = 0;
+    node_step(m.node, &e, &m.out);
+    cr_assert_eq(m.out.count, 0);
+    cr_assert_eq(node_decision(m.node)->seq, 0);
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
+}
+
 Test(node_decide, frees_the_older_version_only_on_the_commit_of_a_newer)
 {
     save_until_ready(&m, 7);

@@ -237,3 +237,12 @@ Test(term, adopting_closes_older_terms_permanently)
     cr_assert(term_join(&t, 4));
     cr_assert_eq(term_judge(&t, 4), TERM_CURRENT);
 }
+
+Test(term, whatever_is_older_is_stale_however_old)
+{
+    struct term_state t = {0};
+    cr_assert(term_join(&t, 9));
+    for (uint64_t term = 1; term < 9; term++) {
+        cr_assert_eq(term_judge(&t, term), TERM_STALE, "term %lu", (unsigned long)term);
+    }
+}
