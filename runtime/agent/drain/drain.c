@@ -95,6 +95,7 @@ static void file_done(void *ctx, const struct error *outcome)
         return;
     }
     failpoint(drain, file_done);
+    op->tc->local_shards[op->next].drained = op->item.root;
     op->next++;
     drain_next(op);
 }
@@ -152,6 +153,26 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     drain_next(op);
 }
 
+/* What the manifest is to say of a shard. False if the copy that was written is no longer here: the digests of another
+ * one, or of one that is still arriving, need not be those of the file. */
+static bool describe_file(const struct term_context *tc, uint32_t local_shard, struct version version,
+                          struct manifest_file *out)
+{
+    uint32_t slot = node_slot_of(tc->node, local_shard, version);
+    const struct slot *s = slot != NONE32 ? node_slot(tc->node, slot) : NULL;
+    if (s == NULL || s->state != SLOT_VERIFIED || !hash128_is(s->root, tc->local_shards[local_shard].drained)) {
+        return false;
+    }
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, slot, &k);
+    *out = (struct manifest_file){.shard = tc->shards[local_shard].id,
+                                  .bytes = segment_info(d->segment).image_bytes,
+                                  .root = s->root,
+                                  .crcs = segment_crcs(d->segment, k)};
+    return true;
+}
+
+/* Repeated until the coordinator has decided; a coordinator's agent that has restarted needs all of it again. */
 void drain_notify(const struct drain *drain, struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
@@ -161,20 +182,15 @@ void drain_notify(const struct drain *drain, struct term_context *tc, const stru
                              .attempt = a->attempt,
                              .ok = a->ok && files != NULL,
                              .files = files};
-    if (!m.ok) {
-        memcpy(m.why, health_own(drain->needs.health)->text, sizeof(m.why));
-    }
     for (uint32_t i = 0; m.ok && i < tc->setup.shard_count; i++) {
-        uint32_t slot = tc->shards[i].drains_here ? node_slot_of(tc->node, i, version) : NONE32;
-        if (slot == NONE32) {
-            continue;
+        if (tc->shards[i].drains_here) {
+            m.ok = describe_file(tc, i, version, &files[m.count]);
+            m.count += m.ok;
         }
-        uint32_t k;
-        struct local_shard *d = term_context_slot(tc, slot, &k);
-        files[m.count++] = (struct manifest_file){.shard = tc->shards[i].id,
-                                                  .bytes = segment_info(d->segment).image_bytes,
-                                                  .root = node_slot(tc->node, slot)->root,
-                                                  .crcs = segment_crcs(d->segment, k)};
+    }
+    if (!m.ok) {
+        m.count = 0;
+        memcpy(m.why, health_own(drain->needs.health)->text, sizeof(m.why));
     }
     struct writer w = writer_new(0);
     wire_drained_encode(&m, &w);

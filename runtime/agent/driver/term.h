@@ -49,6 +49,7 @@ struct local_shard {
     uint64_t repair_after_ms;
     uint32_t failed_fetches;                 /* since one succeeded */
     uint64_t complained_ms;                  /* time of the last one that was logged */
+    struct hash128 drained;                  /* root of the copy that was written to storage last */
     uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
 };
 
