@@ -404,6 +404,9 @@ tck_status_t __wrap_replica_handle_offer(const struct replica_setup *replicas, s
     if (status == TCK_OK || status == TCK_ERR_EXIST) {
         check_fenced("takes a copy", offer->term);
     }
+    if (status == TCK_OK) {
+        judge_copy_taken(sim.current->agent, offer->version);
+    }
     return status;
 }
 

@@ -99,6 +99,10 @@ void judge_decision(struct host *host)
     }
     host->judged_seq = d->seq;
     host->judged_term = d->term;
+    if (!version_none(d->drain) && version_is(d->drain, d->published)) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is published, and its drain does not end", d->drain.step,
+                      d->drain.term);
+    }
     check_fates(fates_of(d->term), d);
     judge_base(d);
 }

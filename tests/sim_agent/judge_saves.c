@@ -13,11 +13,16 @@
 /* ---- what trainers are told ----------------------------------------------------------------------------------------
  */
 
-/* It may have been committed for a while, if a newer one is: then nobody needs it, unless it is being drained. */
+/* It may have been committed for a while, if a newer one is: then nobody needs it, unless it is being drained. What
+ * only this node has refused may still be committed. */
 static void check_failed(const struct rank *rank, struct version version)
 {
     const struct agent *agent = rank->host->agent;
     const struct decision *d = agent != NULL ? &hard_state_get(agent->state)->decision : NULL;
+    if (d != NULL && d->term == version.term && decision_fate(d, version) == FATE_UNDECIDED) {
+        sim_violation("rank %u is told that step %" PRIu64 " of term %" PRIu64 " has failed, and it is undecided",
+                      rank->number, version.step, version.term);
+    }
     if (judge_is_committed(version) || (d != NULL && version_is(version, d->drain))) {
         sim_violation("rank %u is told that step %" PRIu64 " of term %" PRIu64 " has failed, and it is %s",
                       rank->number, version.step, version.term,
@@ -46,6 +51,23 @@ void judge_header(const struct slot_header *before, const struct slot_header *no
                       ", and a trainer has sealed step %" PRIu64 " of term %" PRIu64 " there, which was never freed",
                       sim.current->name, now->version.step, now->version.term, before->version.step,
                       before->version.term);
+    }
+    const struct term_context *tc = sim.current->agent != NULL ? sim.current->agent->term_context : NULL;
+    bool begun = before->state == SLOT_FREE && now->state == SLOT_FILLING && tc != NULL;
+    if (begun && now->version.term == tc->world.term &&
+        !decision_lets_begin(node_decision(tc->node), now->version.step)) {
+        sim_violation("%s begins step %" PRIu64 " of term %" PRIu64 ", which is held back", sim.current->name,
+                      now->version.step, now->version.term);
+    }
+}
+
+/* It would be freed with the next decision, if there is another one. */
+void judge_copy_taken(const struct agent *agent, struct version version)
+{
+    const struct term_context *tc = agent->term_context;
+    if (tc != NULL && decision_fate(node_decision(tc->node), version) == FATE_OVER) {
+        sim_violation("%s takes a copy of step %" PRIu64 " of term %" PRIu64 ", which is over", sim.current->name,
+                      version.step, version.term);
     }
 }
 

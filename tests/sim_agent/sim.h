@@ -523,6 +523,8 @@ void judge_told_failed(struct version version);
 void judge_told(struct rank *rank);
 /* A slot's header changes. */
 void judge_header(const struct slot_header *before, const struct slot_header *now);
+/* Another agent's copy of this version is given a slot. */
+void judge_copy_taken(const struct agent *agent, struct version version);
 /* A rank that asked for room for the training's last step. */
 void judge_last_refused(const struct rank *rank, const struct error *err);
 
