@@ -560,6 +560,15 @@ static void check_version(const struct rank *rank)
     }
 }
 
+/* From here on a term continues with a step that was asked for, even if its trainers are killed before they have it. */
+void judge_gone_back(struct version base)
+{
+    if (!version_none(base) && is_older(base, promise)) {
+        promise = base;
+        losses = UINT32_MAX / 2; /* memory may have none of it */
+    }
+}
+
 void judge_restored(struct launch *launch)
 {
     const struct rank *first = &launch->ranks[0];

@@ -129,6 +129,9 @@ void judge_base(const struct decision *d)
         *b = (struct based){.next = all, .term = d->term, .version = d->base};
         all = b;
         check_readable(d);
+        if (launch_asked_step_in(d->term)) {
+            judge_gone_back(d->base);
+        }
     }
     if (!version_is(b->version, d->base)) {
         sim_violation("term %" PRIu64 " has restored step %" PRIu64 " and then step %" PRIu64, d->term, b->version.step,

@@ -91,6 +91,15 @@ static uint64_t step_to_ask(void)
     return step;
 }
 
+bool launch_asked_step_in(uint64_t term)
+{
+    const struct launch *launch = all;
+    while (launch != NULL && launch->term != term) {
+        launch = launch->next;
+    }
+    return launch != NULL && launch->asked_step != TCK_NEWEST;
+}
+
 static struct launch *launch_new(const char *run_id, const struct shape *shape)
 {
     struct launch *launch = calloc(1, sizeof(*launch));

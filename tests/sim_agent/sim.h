@@ -450,6 +450,8 @@ void launch_reshape(const struct launch *launch);
 void launch_host_lost(struct host *host);
 /* It saves nothing any more. */
 bool launch_rests(const struct launch *launch);
+/* Whether the start that has this term asked for a given step. */
+bool launch_asked_step_in(uint64_t term);
 
 void rank_next(struct rank *rank);
 /* Asks for the term after its own, though it has one; false: it cannot now. */
@@ -476,6 +478,7 @@ bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct
 void judge_event(void); /* after every event */
 /* Slots of the shard, or bytes in them, may be others now; shard NULL: of any. */
 void judge_memory_changed(struct host *host, const struct hash128 *shard);
+void judge_gone_back(struct version base);
 void judge_restored(struct launch *launch);
 /* All ranks were told that nothing can be had. */
 void judge_unrecoverable(const struct launch *launch, const struct error *err);
