@@ -302,6 +302,13 @@ static bool is_stale(int fd)
     return fstat(fd, &st) != 0 && (errno == ESTALE || errno == ENOTCONN);
 }
 
+/* Where the file system tells: the descriptor of a removed directory remains, but nothing can be made in it. */
+static bool is_removed(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
 static tck_status_t open_dir_again(const char *path, const char *job, int *fd_out, struct error *err)
 {
     int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -359,14 +366,37 @@ static tck_status_t stale_error(const char *what, const struct error *why, struc
     return error_set(err, why->code == TCK_ERR_NOENT ? TCK_ERR_IO : why->code, "%s is stale: %s", what, why->text);
 }
 
+/* Neither without its terms nor in an empty directory may the job go on: terms would be counted from the beginning. */
+static tck_status_t removed_error(const struct persistent *p, const struct error *why, struct error *err)
+{
+    const struct config *config = p->config;
+    return error_set(err, why->code == TCK_ERR_NOENT ? TCK_ERR_IO : why->code,
+                     "%s/%s was removed while the job runs: put it back with what it had, or start the job under "
+                     "another name. Memory keeps the job for linger_s (%u s) after its trainers have ended (%s)",
+                     config->save_dir, config->job, config->linger_s, why->text);
+}
+
+static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
+{
+    struct error why = {0};
+    bool removed = is_removed(p->job_fd);
+    if (!removed && !is_stale(p->job_fd)) {
+        return TCK_OK;
+    }
+    if (open_job_dir_again(p, &why) != TCK_OK) {
+        return removed ? removed_error(p, &why, err) : stale_error("save_dir", &why, err);
+    }
+    log_warn("%s/%s was %s and has been opened again", p->config->save_dir, p->config->job,
+             removed ? "removed" : "stale");
+    return TCK_OK;
+}
+
 tck_status_t persistent_open_again(struct persistent *p, struct error *err)
 {
     struct error why = {0};
-    if (is_stale(p->job_fd)) {
-        if (open_job_dir_again(p, &why) != TCK_OK) {
-            return stale_error("save_dir", &why, err);
-        }
-        log_warn("%s/%s was stale and has been opened again", p->config->save_dir, p->config->job);
+    tck_status_t found = open_again_if_lost(p, err);
+    if (found != TCK_OK) {
+        return found;
     }
     if (p->load_fd >= 0 && is_stale(p->load_fd)) {
         int fd = -1;

@@ -1533,6 +1533,25 @@ Test(persistent_open, opens_again_what_is_stale_if_it_is_the_same)
     cr_assert_eq(count_lines(path_of("a/b/save/" JOB "/audit.n0.jsonl"), "\"op\":\"publish\"", ""), 2);
 }
 
+Test(persistent_open, names_a_removed_directory_and_the_remedy_until_it_is_put_back)
+{
+    struct error err = {0};
+    uint64_t term = 0;
+    open_tier();
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(nftw(path_of("a/b/save/" JOB), remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    expect_holders(TCK_ERR_IO,
+                   "/" JOB " was removed while the job runs: put it back with what it had, or start the job "
+                   "under another name. Memory keeps the job for linger_s");
+    cr_assert_not(exists(path_of("a/b/save/" JOB)));
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    expect_holders(TCK_ERR_IO, "was removed while the job runs");
+    write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"" JOB "\"}");
+    expect_holders(TCK_ERR_DENIED, "not the directory that this agent's memory belongs to, which has term.1");
+    write_file(path_of("a/b/save/" JOB "/term.1"), "");
+    expect_holders(TCK_OK, "");
+}
+
 Test(persistent_open, makes_nothing_where_a_term_was_claimed)
 {
     struct error err = {0};
