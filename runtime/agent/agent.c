@@ -8,6 +8,7 @@
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/ipc/presence.h"
 #include "agent/lifecycle/fdstore.h"
 #include "agent/lifecycle/idle_exit.h"
 #include "agent/lifecycle/listener_watchdog.h"
@@ -113,6 +114,7 @@ static void on_slow_tick(void *ctx)
     trainers_show_health_to_all(agent->trainers); /* the number of missing copies may have changed */
     idle_exit_tick(agent->idle_exit);
     listener_watchdog_tick(&agent->listener_watchdog);
+    presence_tick(agent->presence);
 }
 
 static tck_status_t start_ticks(struct agent *agent, struct error *err)
@@ -156,6 +158,9 @@ static tck_status_t start(struct agent *agent, struct error *err)
         membership_resume(agent->membership);
         status = open_socket(agent, err);
     }
+    if (status == TCK_OK) {
+        status = presence_begin(agent->presence, err);
+    }
     failpoint(agent, listens);
     return status == TCK_OK ? fdstore_ready(agent->fdstore, err) : status;
 }
@@ -168,7 +173,6 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
     }
     agent->config = *config;
     agent->pool_threads = pool_threads();
-    agent->lock_fd = -1;
     tck_status_t status = start(agent, err);
     if (status != TCK_OK) {
         agent_free(agent);
@@ -227,8 +231,6 @@ void agent_free(struct agent *agent)
     fdstore_free(agent->fdstore);
     secret_wipe(&agent->secret);
     loop_free(agent->loop);
-    if (agent->lock_fd >= 0) {
-        close(agent->lock_fd);
-    }
+    presence_free(agent->presence);
     free(agent);
 }

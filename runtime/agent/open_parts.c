@@ -8,7 +8,7 @@
 #include "agent/command/command_requests.h"
 #include "agent/drain/drain.h"
 #include "agent/driver/slot_ops.h"
-#include "agent/ipc/ipc_server.h"
+#include "agent/ipc/presence.h"
 #include "agent/lifecycle/fdstore.h"
 #include "agent/lifecycle/idle_exit.h"
 #include "agent/lifecycle/listener_watchdog.h"
@@ -35,6 +35,7 @@
 #include "agent/trainers/slot_writers.h"
 #include "agent/trainers/trainer_control.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "tiers/memory.h"
 #include "tiers/persistent.h"
 #include "tiers/sd_notify.h"
@@ -450,9 +451,23 @@ static tck_status_t open_drain(struct agent *agent, struct error *err)
     return drain_new(&setup, &agent->drain, err);
 }
 
-static tck_status_t open_lock(struct agent *agent, struct error *err)
+/* Whatever else the agent had in the directory; the catalog is made again by the next agent. */
+static void place_made_again(void *ctx)
 {
-    return ipc_server_lock(&agent->config, &agent->lock_fd, err);
+    struct agent *agent = ctx;
+    const struct config *config = &agent->config;
+    struct error err;
+    start_config_write_again(agent->start_config);
+    if (log_open(config->log_file_path, (enum log_level)config->log_level, config->node, &err) != TCK_OK) {
+        log_warn("%s", err.text);
+    }
+}
+
+static tck_status_t open_presence(struct agent *agent, struct error *err)
+{
+    const struct presence_setup setup = {
+        .config = &agent->config, .server = &agent->ipc_server, .made_again = place_made_again, .ctx = agent};
+    return presence_take(&setup, &agent->presence, err);
 }
 
 static tck_status_t open_fdstore(struct agent *agent, struct error *err)
@@ -469,10 +484,10 @@ typedef tck_status_t open_fn(struct agent *agent, struct error *err);
 
 tck_status_t open_parts(struct agent *agent, struct error *err)
 {
-    static open_fn *const opens[] = {open_lock,    open_threads,  open_fdstore,      open_memory,       open_storage,
-                                     open_catalog, open_messages, open_health,       open_storage_work, open_trainers,
-                                     open_ends,    open_terms,    open_connectivity, open_claims,       open_membership,
-                                     open_fetches, open_recovery, open_scrubs,       open_drain};
+    static open_fn *const opens[] = {
+        open_presence,   open_threads,      open_fdstore,  open_memory, open_storage, open_catalog,      open_messages,
+        open_health,     open_storage_work, open_trainers, open_ends,   open_terms,   open_connectivity, open_claims,
+        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);

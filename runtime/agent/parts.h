@@ -34,6 +34,7 @@ struct metadata;
 struct peers;
 struct persistent;
 struct pool;
+struct presence;
 struct recoveries;
 struct reservations;
 struct rpc;
@@ -49,7 +50,7 @@ struct trainers;
 struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct config config;
     struct secret secret;
-    int lock_fd; /* shows that there is an agent */
+    struct presence *presence; /* shows that there is an agent */
     struct loop *loop;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;

@@ -30,6 +30,11 @@ must_check tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, s
  * TCK_ERR_NOENT or TCK_ERR_UNREACHABLE if no agent listens, TCK_ERR_BUSY if it does not keep up with accepting. */
 must_check tck_status_t ipc_connect(const char *path, int *fd_out, struct error *err);
 
+/* The same to any address of a unix socket, and who is there. */
+struct sockaddr;
+must_check tck_status_t ipc_connect_to(const struct sockaddr *address, unsigned address_len, int *fd_out,
+                                       pid_t *pid_out, struct error *err);
+
 /* Sends one frame; fds stay the caller's. Waits at most timeout_ms (-1: for ever, 0: not at all) for room in the
  * socket: TCK_ERR_TIMEDOUT, and nothing was sent. TCK_ERR_UNREACHABLE when the peer is gone. */
 must_check tck_status_t ipc_send(int fd, uint32_t type, const void *payload, size_t len, const int *fds,

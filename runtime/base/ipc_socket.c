@@ -237,27 +237,20 @@ tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error
     return TCK_OK;
 }
 
-static tck_status_t connect_at(int dir_fd, const char *name, int *fd_out, struct error *err)
+tck_status_t ipc_connect_to(const struct sockaddr *address, unsigned address_len, int *fd_out, pid_t *pid_out,
+                            struct error *err)
 {
-    struct sockaddr_un address;
-    int fd = -1, errnum;
-    pid_t pid;
-    tck_status_t status = make_address(dir_fd, name, &address, err);
+    int fd = -1;
+    tck_status_t status = new_socket(&fd, err);
 
     if (status != TCK_OK) {
         return status;
     }
-    status = new_socket(&fd, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    errnum = probe(fd, &address);
-    if (errnum != 0) {
-        errno = errnum;
-        status = error_set(err, status_of_errno(errnum), "connect: %m");
+    if (connect(fd, address, address_len) < 0) {
+        status = error_set(err, status_of_errno(errno), "connect: %m");
         goto close_socket;
     }
-    status = check_peer(fd, &pid, err);
+    status = check_peer(fd, pid_out, err);
     if (status != TCK_OK) {
         goto close_socket;
     }
@@ -267,6 +260,16 @@ static tck_status_t connect_at(int dir_fd, const char *name, int *fd_out, struct
 close_socket:
     close(fd);
     return status;
+}
+
+static tck_status_t connect_at(int dir_fd, const char *name, int *fd_out, struct error *err)
+{
+    struct sockaddr_un address;
+    pid_t pid;
+    tck_status_t status = make_address(dir_fd, name, &address, err);
+
+    return status == TCK_OK ? ipc_connect_to((const struct sockaddr *)&address, sizeof(address), fd_out, &pid, err)
+                            : status;
 }
 
 /* Opens the directory part of path. */

@@ -2,9 +2,11 @@
  * Starting the agent of this node: under a lock, so that many ranks start one; in its own session and without the
  * trainer's descriptors and signal settings, so that it outlives the trainer. */
 #include "client/spawn.h"
+#include "base/anchor.h"
 #include "base/clock.h"
 #include "base/ipc.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/message.h"
 #include "client/install_paths.h"
 
@@ -280,7 +282,26 @@ static tck_status_t start_supervisor(const struct command *c, pid_t *pid_out, st
 /* No supervisor runs, and no agent that would start another one. */
 static bool no_process_lives(int dir_fd)
 {
-    return !lock_is_held(dir_fd, SUPERVISOR_LOCK_FILE) && !lock_is_held(dir_fd, AGENT_LOCK_FILE);
+    return !lock_is_held(dir_fd, SUPERVISOR_LOCK_FILE) && !lock_is_held(dir_fd, AGENT_LOCK_FILE) &&
+           !anchor_is_held(dir_fd, ANCHOR_SUPERVISOR) && !anchor_is_held(dir_fd, ANCHOR_AGENT);
+}
+
+/* Also finds an agent whose files in the directory were deleted: it would otherwise be taken for none, and another one
+ * be started beside it, without what it has in memory. One that holds its lock is still starting. */
+static tck_status_t connect_or_find(const struct config *config, int dir_fd, int *fd_out, struct error *err)
+{
+    struct error ignored;
+    pid_t pid = 0;
+    tck_status_t status = agent_connect(config, fd_out, err);
+
+    if (is_no_listener(status) && !lock_is_held(dir_fd, AGENT_LOCK_FILE) &&
+        anchor_connect(dir_fd, ANCHOR_AGENT, fd_out, &pid, &ignored) == TCK_OK) {
+        log_warn("the files by which this node's agent (process %d) is found were deleted while it runs; it was found "
+                 "by other means",
+                 (int)pid);
+        return TCK_OK;
+    }
+    return status;
 }
 
 /* Checks the process that we started; once it has exited, whether a supervisor runs at all. */
@@ -313,7 +334,7 @@ static tck_status_t wait_for_agent(const struct config *config, const struct com
         return started;
     }
     for (;;) {
-        tck_status_t status = agent_connect(config, fd_out, err);
+        tck_status_t status = connect_or_find(config, dir_fd, fd_out, err);
 
         if (!not_yet(status)) {
             return status;
@@ -381,7 +402,7 @@ static tck_status_t connect_locked(const struct config *config, const char *dir,
     if (status != TCK_OK) {
         return status;
     }
-    status = agent_connect(config, fd_out, err);
+    status = connect_or_find(config, dir_fd, fd_out, err);
     if (is_no_listener(status)) {
         status = start_agent(config, dir, dir_fd, fd_out, err);
     }

@@ -4,11 +4,12 @@
  * and it blocks only in poll. */
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/message.h"
+#include "base/place.h"
 #include "supervisor/supervisor_child.h"
 #include "supervisor/supervisor_notify.h"
+#include "supervisor/supervisor_place.h"
 #include "tiers/link.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +57,8 @@ struct options {
 };
 
 struct supervisor {
-    int dir_fd, lock_fd, notify_fd, signal_fd;
+    struct supervisor_place place;
+    int signal_fd;
     char notify_path[PATH_MAX];
     struct store store;
     struct child child;
@@ -179,10 +181,11 @@ static void raise_descriptor_limit(void)
     }
 }
 
-static enum exit_status lock_dir(struct supervisor *supervisor)
+static enum exit_status take_place(struct supervisor *supervisor, const struct options *options)
 {
     struct error err;
-    tck_status_t status = lock_take(supervisor->dir_fd, SUPERVISOR_LOCK_FILE, &supervisor->lock_fd, &err);
+    tck_status_t status =
+        supervisor_place_take(&supervisor->place, options->runtime_dir, options->foreground ? "-" : LOG_NAME, &err);
     if (status != TCK_OK) {
         fprintf(stderr, "tierckpt-supervisor: %s\n", err.text);
     }
@@ -209,13 +212,11 @@ static enum exit_status prepare(struct supervisor *supervisor, const struct opti
         fprintf(stderr, "tierckpt-supervisor: cannot change to %s: %m\n", options->runtime_dir);
         return EXIT_FAILED;
     }
-    supervisor->dir_fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    enum exit_status locked = lock_dir(supervisor);
-    if (locked != EXIT_DONE) {
-        return locked;
+    enum exit_status taken = take_place(supervisor, options);
+    if (taken != EXIT_DONE) {
+        return taken;
     }
-    if (notify_bind(supervisor->dir_fd, &supervisor->notify_fd, &err) != TCK_OK ||
-        open_signals(supervisor, &err) != TCK_OK ||
+    if (open_signals(supervisor, &err) != TCK_OK ||
         log_open(options->foreground ? "-" : LOG_NAME, LOG_INFO, "supervisor", &err) != TCK_OK) {
         fprintf(stderr, "tierckpt-supervisor: %s\n", err.text);
         return EXIT_FAILED;
@@ -280,7 +281,7 @@ static void take_message(struct supervisor *supervisor, struct notify_message *m
     }
     if (message->ready) {
         supervisor->child.ready = true;
-        (void)unlinkat(supervisor->dir_fd, SUPERVISOR_WAITS_FILE, 0);
+        (void)unlinkat(supervisor->place.dir_fd, SUPERVISOR_WAITS_FILE, 0);
         log_info("agent ready, %d descriptors kept", supervisor->store.count);
     }
 }
@@ -289,7 +290,7 @@ static void take_message(struct supervisor *supervisor, struct notify_message *m
 static void take_messages(struct supervisor *supervisor)
 {
     struct notify_message message;
-    for (int i = 0; i < MESSAGES_PER_TURN && notify_receive(supervisor->notify_fd, &message); i++) {
+    for (int i = 0; i < MESSAGES_PER_TURN && notify_receive(supervisor->place.notify_fd, &message); i++) {
         take_message(supervisor, &message);
     }
 }
@@ -304,8 +305,8 @@ static void take_signals(struct supervisor *supervisor)
     }
 }
 
-/* The timeout of poll until the agent must be started; -1 if it runs. */
-static int wait_ms(const struct supervisor *supervisor)
+/* How long until the agent must be started; -1 if it runs. */
+static int start_in_ms(const struct supervisor *supervisor)
 {
     uint64_t now = clock_ms(), then = supervisor->child.restart_ms;
     if (then == 0) {
@@ -314,10 +315,17 @@ static int wait_ms(const struct supervisor *supervisor)
     return then > now ? (int)(then - now) : 0;
 }
 
+/* The timeout of poll: its place in the directory is looked at meanwhile. */
+static int wait_ms(const struct supervisor *supervisor)
+{
+    int start = start_in_ms(supervisor);
+    return start >= 0 && start < PLACE_TICK_MS ? start : PLACE_TICK_MS;
+}
+
 static void start_if_due(struct supervisor *supervisor)
 {
     struct error err = {0};
-    if (wait_ms(supervisor) != 0) {
+    if (start_in_ms(supervisor) != 0) {
         return;
     }
     failpoint(supervisor, starting);
@@ -338,9 +346,9 @@ static void write_waits_file(const struct supervisor *supervisor)
     if (supervisor->child.quick_deaths < 2) { /* a single crash: the agent is restarted at once */
         return;
     }
-    (void)unlinkat(supervisor->dir_fd, SUPERVISOR_WAITS_FILE, 0);
-    int fd =
-        openat(supervisor->dir_fd, SUPERVISOR_WAITS_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    (void)unlinkat(supervisor->place.dir_fd, SUPERVISOR_WAITS_FILE, 0);
+    int fd = openat(supervisor->place.dir_fd, SUPERVISOR_WAITS_FILE,
+                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0) {
         dprintf(fd, "{\"segments\":%d,\"deaths\":%u,\"kept_until_ms\":%" PRIu64 "}\n", segments,
                 supervisor->child.quick_deaths, (clock_wall_ms() + (until > now ? until - now : 0)));
@@ -352,12 +360,15 @@ static void write_waits_file(const struct supervisor *supervisor)
 static enum exit_status run(struct supervisor *supervisor)
 {
     for (;;) {
-        struct pollfd fds[] = {{.fd = supervisor->notify_fd, .events = POLLIN},
+        struct pollfd fds[] = {{.fd = supervisor->place.notify_fd, .events = POLLIN},
                                {.fd = supervisor->signal_fd, .events = POLLIN},
-                               {.fd = supervisor->child.pidfd, .events = POLLIN}};
+                               {.fd = supervisor->child.pidfd, .events = POLLIN},
+                               {.fd = supervisor->place.anchor_fd, .events = POLLIN}};
         (void)poll(fds, sizeof(fds) / sizeof(fds[0]), wait_ms(supervisor)); /* none is ready if it fails */
         take_messages(supervisor); /* before the agent's end: it may have stored something at the last moment */
         take_signals(supervisor);
+        supervisor_place_answer(&supervisor->place);
+        supervisor_place_tick(&supervisor->place);
         if (fds[2].revents != 0) {
             failpoint(supervisor, agent_died);
             enum child_end end = child_ended(&supervisor->child);
@@ -414,8 +425,8 @@ int main(int argc, char **argv)
         return EXIT_FAILED;
     }
     exit_status = (int)run(&supervisor);
-    (void)unlinkat(supervisor.dir_fd, NOTIFY_SOCKET_NAME, 0);
-    (void)unlinkat(supervisor.dir_fd, SUPERVISOR_WAITS_FILE, 0);
+    (void)unlinkat(supervisor.place.dir_fd, NOTIFY_SOCKET_NAME, 0);
+    (void)unlinkat(supervisor.place.dir_fd, SUPERVISOR_WAITS_FILE, 0);
     store_free(&supervisor.store);
     log_info("ended");
     return exit_status;

@@ -2,8 +2,10 @@
  * The socket between trainers and their agent (base/ipc.h). A frame takes a while and never overtakes another. */
 #include "sim.h"
 
+#include "base/anchor.h"
 #include "base/control.h"
 #include "base/lock.h"
+#include "base/place.h"
 #include "heap.h"
 
 #include <stdlib.h>
@@ -218,4 +220,56 @@ bool lock_is_held(int dir_fd, const char *name)
     (void)dir_fd;
     (void)name;
     return false;
+}
+
+/* The directories of the simulated nodes are never deleted. */
+tck_status_t anchor_take(int dir_fd, const char *role, int *fd_out, struct error *err)
+{
+    return lock_take(dir_fd, role, fd_out, err);
+}
+
+tck_status_t anchor_show(int fd, struct error *err)
+{
+    (void)fd;
+    (void)err;
+    return TCK_OK;
+}
+
+bool anchor_is_held(int dir_fd, const char *role)
+{
+    (void)dir_fd;
+    (void)role;
+    return false;
+}
+
+struct place {
+    int lock_fd;
+};
+
+tck_status_t place_take(const struct place_setup *setup, struct place **out, struct error *err)
+{
+    struct place *place = calloc(1, sizeof(*place));
+    tck_status_t status = lock_take(-1, setup->lock, &place->lock_fd, err);
+    *out = place;
+    return status;
+}
+
+void place_free(struct place *place)
+{
+    if (place != NULL) {
+        fd_close(place->lock_fd);
+        free(place);
+    }
+}
+
+tck_status_t place_note_socket(struct place *place, struct error *err)
+{
+    (void)place;
+    (void)err;
+    return TCK_OK;
+}
+
+void place_tick(struct place *place)
+{
+    (void)place;
 }

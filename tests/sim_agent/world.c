@@ -230,6 +230,15 @@ void log_write(enum log_level level, const char *fmt, ...)
     va_end(args);
 }
 
+tck_status_t log_open(const char *path, enum log_level max, const char *name, struct error *err)
+{
+    (void)path;
+    (void)max;
+    (void)name;
+    (void)err;
+    return TCK_OK;
+}
+
 bool log_limit_pass(struct log_limit *limit)
 {
     limit->count++;

@@ -2,7 +2,6 @@
  * The agent's socket: trainers and commands of this node connect here. */
 #include "agent/ipc/ipc_server.h"
 
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/message.h"
@@ -17,15 +16,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SOCKET_NAME  "agent.sock"
 #define CLIENTS_MAX  1024
 #define SEND_WAIT_MS 200 /* a client that does not read for this long is dropped, since it blocks the event loop */
 
+/* Where connections come from. */
+struct listener {
+    struct ipc_server *server;
+    int fd; /* -1: none */
+    struct loop_fd *source;
+};
+
 struct ipc_server {
     struct ipc_server_setup needs;
-    int listen_fd;
+    struct listener socket; /* owns its descriptor */
+    struct listener other;
     int spare_fd; /* closed for a moment to refuse a connection at EMFILE */
-    struct loop_fd *listen_source;
+    struct log_limit refusals;
     uint64_t last_client_id;
     uint64_t refused_clients; /* and those that were dropped for others */
 };
@@ -225,8 +231,9 @@ static bool drop_oldest(struct ipc_server *server)
 }
 
 /* EMFILE: drops one connection, possibly the new one; a connection that stays pending would make epoll spin. */
-static void handle_emfile(struct ipc_server *server)
+static void handle_emfile(const struct listener *listener)
 {
+    struct ipc_server *server = listener->server;
     int fd;
     pid_t pid;
     struct error err;
@@ -237,31 +244,15 @@ static void handle_emfile(struct ipc_server *server)
     if (server->spare_fd >= 0) {
         close(server->spare_fd);
     }
-    if (ipc_accept(server->listen_fd, &fd, &pid, &err) == TCK_OK) {
+    if (ipc_accept(listener->fd, &fd, &pid, &err) == TCK_OK) {
         close(fd);
     }
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static void on_connection(void *ctx, uint32_t events)
+static void add_client(struct ipc_server *server, int fd, pid_t pid)
 {
-    (void)events;
-    struct ipc_server *server = ctx;
     struct client **clients = server->needs.clients;
-    int fd = -1;
-    pid_t pid;
-    struct error err;
-    tck_status_t status = ipc_accept(server->listen_fd, &fd, &pid, &err);
-    if (status == TCK_ERR_NOMEM) {
-        handle_emfile(server);
-        return;
-    }
-    if (status != TCK_OK) {
-        if (status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY) {
-            log_warn("connection refused: %s", err.text);
-        }
-        return;
-    }
     bool room = connections(*clients) < CLIENTS_MAX || drop_oldest(server);
     struct client *client = room ? calloc(1, sizeof(*client)) : NULL;
     if (client == NULL) {
@@ -279,53 +270,79 @@ static void on_connection(void *ctx, uint32_t events)
     *clients = client;
 }
 
-static void agent_dir(const struct config *config, char *out, size_t cap)
+/* False: no connection waits there. */
+static bool take_connection(const struct listener *listener)
 {
-    snprintf(out, cap, "%s/%s/%s", config->runtime_dir, config->job, config->node);
-}
-
-/* Finds an agent of a build that takes no lock. */
-static bool is_served(const char *dir)
-{
-    char path[(size_t)2 * CONFIG_PATH + sizeof(SOCKET_NAME) + 1];
-    struct error ignored;
+    struct ipc_server *server = listener->server;
     int fd = -1;
-    snprintf(path, sizeof(path), "%s/" SOCKET_NAME, dir);
-    tck_status_t status = ipc_connect(path, &fd, &ignored);
+    pid_t pid;
+    struct error err;
+    tck_status_t status = ipc_accept(listener->fd, &fd, &pid, &err);
     if (status == TCK_OK) {
-        close(fd);
+        add_client(server, fd, pid);
+    } else if (status == TCK_ERR_NOMEM) {
+        handle_emfile(listener);
+    } else if (status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY && log_limit_pass(&server->refusals)) {
+        log_warn("connection refused: %s", err.text); /* of another user, who may try as often as he likes */
     }
-    return status == TCK_OK || status == TCK_ERR_BUSY;
+    return status == TCK_OK;
 }
 
-tck_status_t ipc_server_lock(const struct config *config, int *lock_fd_out, struct error *err)
+static void on_connection(void *ctx, uint32_t events)
 {
-    char dir[(size_t)2 * CONFIG_PATH];
-    int dir_fd = -1;
-    agent_dir(config, dir, sizeof(dir));
-    tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
+    (void)events;
+    (void)take_connection(ctx);
+}
+
+void ipc_server_dir(const struct config *config, char out[IPC_SERVER_DIR])
+{
+    snprintf(out, IPC_SERVER_DIR, "%s/%s/%s", config->runtime_dir, config->job, config->node);
+}
+
+static tck_status_t watch(struct ipc_server *server, struct listener *listener, int fd, struct error *err)
+{
+    struct loop_fd *source = NULL;
+    tck_status_t status = loop_fd_add(server->needs.loop, fd, EPOLLIN, on_connection, listener, &source);
     if (status != TCK_OK) {
-        return status;
+        return error_set(err, status, "agent socket: the event loop cannot watch it");
     }
-    status = lock_take(dir_fd, AGENT_LOCK_FILE, lock_fd_out, err);
-    close(dir_fd);
-    if (status == TCK_ERR_EXIST || (status == TCK_OK && is_served(dir))) {
-        return error_set(err, TCK_ERR_EXIST, "an agent of job %s already serves node %s", config->job, config->node);
-    }
-    return status;
+    *listener = (struct listener){.server = server, .fd = fd, .source = source};
+    return TCK_OK;
 }
 
 static tck_status_t listen_in(struct ipc_server *server, struct error *err)
 {
-    char dir[(size_t)2 * CONFIG_PATH];
-    agent_dir(server->needs.config, dir, sizeof(dir));
-    tck_status_t status = ipc_listen(dir, SOCKET_NAME, &server->listen_fd, err);
+    char dir[IPC_SERVER_DIR];
+    int fd = -1;
+    ipc_server_dir(server->needs.config, dir);
+    tck_status_t status = ipc_listen(dir, IPC_SERVER_SOCKET, &fd, err);
     if (status != TCK_OK) {
         return error_prefix(err, "agent socket");
     }
-    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    status = loop_fd_add(server->needs.loop, server->listen_fd, EPOLLIN, on_connection, server, &server->listen_source);
-    return status == TCK_OK ? TCK_OK : error_set(err, status, "agent socket: the event loop cannot watch it");
+    status = watch(server, &server->socket, fd, err);
+    if (status != TCK_OK) {
+        close(fd);
+    }
+    return status;
+}
+
+tck_status_t ipc_server_listen_again(struct ipc_server *server, struct error *err)
+{
+    const struct listener old = server->socket;
+    while (take_connection(&old)) {
+        /* connected before the socket was deleted */
+    }
+    tck_status_t status = listen_in(server, err);
+    if (status == TCK_OK) {
+        loop_fd_remove(old.source);
+        close(old.fd);
+    }
+    return status;
+}
+
+tck_status_t ipc_server_serve(struct ipc_server *server, int listen_fd, struct error *err)
+{
+    return watch(server, &server->other, listen_fd, err);
 }
 
 tck_status_t ipc_server_listen(const struct ipc_server_setup *setup, struct ipc_server **out, struct error *err)
@@ -334,12 +351,13 @@ tck_status_t ipc_server_listen(const struct ipc_server_setup *setup, struct ipc_
     if (server == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
-    *server = (struct ipc_server){.needs = *setup, .listen_fd = -1, .spare_fd = -1};
+    *server = (struct ipc_server){.needs = *setup, .socket.fd = -1, .other.fd = -1, .spare_fd = -1};
     tck_status_t status = listen_in(server, err);
     if (status != TCK_OK) {
         ipc_server_close(server);
         return status;
     }
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     *out = server;
     return TCK_OK;
 }
@@ -355,11 +373,12 @@ void ipc_server_close(struct ipc_server *server)
         *clients = client->next;
         client_free(client);
     }
-    if (server->listen_source != NULL) {
-        loop_fd_remove(server->listen_source);
+    if (server->other.source != NULL) {
+        loop_fd_remove(server->other.source);
     }
-    if (server->listen_fd >= 0) {
-        close(server->listen_fd);
+    if (server->socket.source != NULL) {
+        loop_fd_remove(server->socket.source);
+        close(server->socket.fd);
     }
     if (server->spare_fd >= 0) {
         close(server->spare_fd);

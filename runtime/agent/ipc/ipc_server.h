@@ -5,9 +5,16 @@
 #define TCK_AGENT_IPC_SERVER_H
 
 #include "agent/ipc/client.h"
+#include "base/config.h"
 #include "base/ipc.h"
 
+#define IPC_SERVER_SOCKET "agent.sock"
+#define IPC_SERVER_DIR    (2 * CONFIG_PATH)
+
 struct loop;
+
+/* The directory of the agent's socket. */
+void ipc_server_dir(const struct config *config, char out[IPC_SERVER_DIR]);
 
 /* What is needed here. */
 struct ipc_server_setup {
@@ -20,10 +27,12 @@ struct ipc_server_setup {
     void *ctx;
 };
 
-/* Called before storage, catalog and network are opened. TCK_ERR_EXIST: another agent serves this job and node. */
-must_check tck_status_t ipc_server_lock(const struct config *config, int *lock_fd_out, struct error *err);
 must_check tck_status_t ipc_server_listen(const struct ipc_server_setup *setup, struct ipc_server **out,
                                           struct error *err);
+/* A new socket in the directory in place of one that was deleted. Connections remain. */
+must_check tck_status_t ipc_server_listen_again(struct ipc_server *server, struct error *err);
+/* Accepts connections to this listening socket, too; the descriptor stays the caller's. */
+must_check tck_status_t ipc_server_serve(struct ipc_server *server, int listen_fd, struct error *err);
 /* Ends all connections, without a call of `gone`. */
 void ipc_server_close(struct ipc_server *server);
 /* Sends one frame of an encoded payload with descriptors beside it. Closes the connection if the frame cannot be sent,

@@ -5,8 +5,10 @@
  */
 #include "agent/lifecycle/fdstore.h"
 
+#include "base/anchor.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/ipc.h"
 #include "base/log.h"
 #include "tiers/sd_notify.h"
 
@@ -273,9 +275,28 @@ static size_t own_arguments(char *text, size_t cap, const char **out, size_t max
     return count;
 }
 
-static void spawn_supervisor(struct fdstore *p)
+static void supervisor_dir(const struct fdstore *p, char out[2 * CONFIG_PATH])
 {
     const struct config *c = p->config;
+    snprintf(out, (size_t)2 * CONFIG_PATH, "%s/%s/%s", c->runtime_dir, c->job, c->node);
+}
+
+/* Its socket was deleted while it runs: it will make it again (supervisor_place.h). */
+static bool supervisor_lives(const struct fdstore *p)
+{
+    char dir[2 * CONFIG_PATH];
+    struct error ignored;
+    int dir_fd = -1;
+    supervisor_dir(p, dir);
+    bool lives = ipc_open_dir(dir, &dir_fd, &ignored) == TCK_OK && anchor_is_held(dir_fd, ANCHOR_SUPERVISOR);
+    if (dir_fd >= 0) {
+        close(dir_fd);
+    }
+    return lives;
+}
+
+static void spawn_supervisor(struct fdstore *p)
+{
     char args[ARG_BYTES];
     char bin[CONFIG_PATH];
     char supervisor[CONFIG_PATH + 32];
@@ -291,7 +312,7 @@ static void spawn_supervisor(struct fdstore *p)
         snprintf(supervisor, sizeof(supervisor), "%s/../agent/" SUPERVISOR_NAME, bin);
     }
     snprintf(agent, sizeof(agent), "%s/tierckptd", bin);
-    snprintf(dir, sizeof(dir), "%s/%s/%s", c->runtime_dir, c->job, c->node);
+    supervisor_dir(p, dir);
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     const char *argv[8 + ARGS_MAX] = {supervisor, "--runtime-dir", dir, "--adopt", pid, "--", agent};
     (void)own_arguments(args, sizeof(args), argv + 7, ARGS_MAX);
@@ -430,7 +451,7 @@ static void handle_probe(struct fdstore *p, tck_status_t status)
         }
     } else if (p->wait_ticks > 0) {
         p->wait_ticks--;
-    } else if (p->supervisor_is_ours) {
+    } else if (p->supervisor_is_ours && !supervisor_lives(p)) {
         mark_all_unsent(p);
         spawn_supervisor(p);
     }

@@ -280,3 +280,13 @@ void start_config_set_spawned(struct start_config *sc)
 {
     sc->spawned = true;
 }
+
+void start_config_write_again(const struct start_config *sc)
+{
+    struct error err;
+    if (sc->spawned && write_config(&sc->given, &err) != TCK_OK) {
+        log_warn("the configuration file of the agent was deleted and cannot be written, so a restarted agent waits "
+                 "for the next trainer to write it: %s",
+                 err.text);
+    }
+}

@@ -32,5 +32,7 @@ must_check tck_status_t start_config_compare(struct start_config *sc, struct cli
                                              struct error *err);
 /* The start's term has begun: applies the keys that may change while a job runs. */
 void start_config_apply(struct start_config *sc, struct client *client);
+/* The file in the runtime directory was deleted: a restarted agent needs it. */
+void start_config_write_again(const struct start_config *sc);
 
 #endif
