@@ -182,7 +182,7 @@ def test_the_same_iteration_is_saved_once(tmp_path, site, nursery):
     ("initialize_twice", "call finalize_easyckpt first"),
     ("other_optimizer", "another model, optimizer or scheduler than the one that was registered"),
     ("unknown_optimizer", "Unknown with AdamW cannot be saved; known are FP32Optimizer"),
-    ("other_heads", "the model has num_attention_heads=4, what was loaded into it had 2"),
+    ("other_heads", "the model has num_attention_heads=4, and the version that was loaded has 2"),
     ("other_layers", "was saved, and no rank has a place for it"),
     ("different_twins", "is said to be the same on ranks:0,1"),
     ("unknown_key", "save_mem_intervall"),
