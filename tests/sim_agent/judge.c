@@ -643,6 +643,18 @@ static void check_decision(const struct decision *d)
     }
 }
 
+/* Its only copies went bad before it was on storage: nothing can bring it back. */
+static bool is_lost_for_ever(const struct copies_of *c)
+{
+    bool damaged = false, somewhere = !is_older(stored_promise(), anchor.version);
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        const struct host *host = &sim.hosts[i];
+        damaged = damaged || damage_is_known(host, c->shard.id, anchor.version);
+        somewhere = somewhere || (host->agent != NULL && judge_has_copy(host, &c->shard, anchor.version));
+    }
+    return damaged && !somewhere;
+}
+
 void judge_settled(const struct launch *launch)
 {
     uint64_t members = shape_hosts(launch->shape);
@@ -665,7 +677,9 @@ void judge_settled(const struct launch *launch)
         }
     }
     for (uint32_t i = 0; i < anchor.count; i++) {
-        find_copies(&anchor.copies[i], UINT64_MAX);
+        if (!is_lost_for_ever(&anchor.copies[i])) {
+            find_copies(&anchor.copies[i], UINT64_MAX);
+        }
     }
 }
 
