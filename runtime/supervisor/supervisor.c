@@ -395,6 +395,25 @@ static tck_status_t take_agent(struct supervisor *supervisor, pid_t adopt, struc
     return TCK_OK;
 }
 
+static enum exit_status supervise(struct supervisor *supervisor, const struct options *options)
+{
+    struct error err = {0};
+    supervisor->child.argv = options->agent_argv;
+    supervisor->child.notify_path = supervisor->notify_path;
+    raise_descriptor_limit();
+    link_environment(options->device);
+    if ((!options->foreground && detach(&err) != TCK_OK) || take_agent(supervisor, options->adopt, &err) != TCK_OK) {
+        log_error("%s", err.text);
+        return EXIT_FAILED;
+    }
+    enum exit_status status = run(supervisor);
+    (void)unlinkat(supervisor->place.dir_fd, NOTIFY_SOCKET_NAME, 0);
+    (void)unlinkat(supervisor->place.dir_fd, SUPERVISOR_WAITS_FILE, 0);
+    store_free(&supervisor->store);
+    log_info("ended");
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -416,18 +435,7 @@ int main(int argc, char **argv)
     if (exit_status != EXIT_DONE) {
         return exit_status;
     }
-    supervisor.child.argv = options.agent_argv;
-    supervisor.child.notify_path = supervisor.notify_path;
-    raise_descriptor_limit();
-    link_environment(options.device);
-    if ((!options.foreground && detach(&err) != TCK_OK) || take_agent(&supervisor, options.adopt, &err) != TCK_OK) {
-        log_error("%s", err.text);
-        return EXIT_FAILED;
-    }
-    exit_status = (int)run(&supervisor);
-    (void)unlinkat(supervisor.place.dir_fd, NOTIFY_SOCKET_NAME, 0);
-    (void)unlinkat(supervisor.place.dir_fd, SUPERVISOR_WAITS_FILE, 0);
-    store_free(&supervisor.store);
-    log_info("ended");
+    exit_status = (int)supervise(&supervisor, &options);
+    supervisor_place_free(&supervisor.place);
     return exit_status;
 }

@@ -99,6 +99,17 @@ tck_status_t supervisor_place_take(struct supervisor_place *p, const char *dir, 
     return status == TCK_OK ? place_note_socket(p->place, err) : status;
 }
 
+void supervisor_place_free(struct supervisor_place *p)
+{
+    const int fds[] = {p->notify_fd, p->anchor_fd, p->dir_fd};
+    place_free(p->place);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+}
+
 void supervisor_place_answer(const struct supervisor_place *p)
 {
     struct error ignored;

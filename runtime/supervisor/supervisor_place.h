@@ -22,6 +22,8 @@ struct supervisor_place {
  * supervisor. */
 must_check tck_status_t supervisor_place_take(struct supervisor_place *p, const char *dir, const char *log,
                                               struct error *err);
+/* After it another supervisor can take the place. */
+void supervisor_place_free(struct supervisor_place *p);
 /* Ends attempts to find out whether there is a supervisor: nothing is said to them. */
 void supervisor_place_answer(const struct supervisor_place *p);
 /* To be called about once a second, or more often. */

@@ -2,8 +2,8 @@
 """A training whose author does everything to the model that people do: replaces parameters, adds groups, skips
 optimizer steps, changes weights beside the optimizer, saves twice, goes back in its steps, and leaves in all ways.
 
-Before each save the digest of everything that is to be saved goes to the journal, so that whatever a later launch gets back
-can be compared with what it was. What is done follows from the seed and the number of the launch."""
+Before each save the digest of everything that is to be saved goes to the journal, so that whatever a later launch gets
+back can be compared with what it was. What is done follows from the seed and the number of the launch."""
 
 import gc
 import hashlib

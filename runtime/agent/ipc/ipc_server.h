@@ -9,7 +9,7 @@
 #include "base/ipc.h"
 
 #define IPC_SERVER_SOCKET "agent.sock"
-#define IPC_SERVER_DIR    (2 * CONFIG_PATH)
+#define IPC_SERVER_DIR    (2 * (size_t)CONFIG_PATH)
 
 struct loop;
 
