@@ -46,6 +46,15 @@ static void broadcast(struct recoveries *rs, struct term_context *tc, const stru
     restore_readable(rs->needs.restore, tc, m);
 }
 
+/* What users are told that this version takes the place of. The term before may have ended before its trainers were
+ * told why it had chosen the same version. */
+static const char *passed_over(const struct recover *r, struct version version)
+{
+    const struct plan *plan = recovery_plan(r->machine);
+    bool says = plan != NULL && (plan->passed_text[0] != '\0' || r->step != TCK_NEWEST);
+    return says ? plan->passed_text : hard_state_passed_over(r->all->needs.state, version);
+}
+
 static void broadcast_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
 {
     struct term_context *tc = r->tc;
@@ -57,8 +66,8 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
     if (outcome == TCK_OK) {
         snprintf(m.passed_over, sizeof(m.passed_over), "%s", hard_state_passed_over(r->all->needs.state, version));
-    } else if (recovery_plan(r->machine) != NULL) {
-        snprintf(m.passed_over, sizeof(m.passed_over), "%s", recovery_plan(r->machine)->passed_text);
+    } else {
+        snprintf(m.passed_over, sizeof(m.passed_over), "%s", passed_over(r, version));
     }
     broadcast(r->all, tc, &m);
 }
@@ -184,15 +193,12 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
     driver_step_coordinator(tc, &event);
 }
 
-/* The term before may have ended before its trainers were told why it had chosen the same base. */
 static void keep_base(const struct recover *r)
 {
-    const struct plan *plan = recovery_plan(r->machine);
-    struct hard_state *state = r->all->needs.state;
-    bool says = plan->passed_text[0] != '\0' || r->step != TCK_NEWEST;
+    struct version version = recovery_plan(r->machine)->version;
     char text[PASSED_TEXT_BYTES];
-    snprintf(text, sizeof(text), "%s", says ? plan->passed_text : hard_state_passed_over(state, plan->version));
-    hard_state_put_base(state, plan->version, text);
+    snprintf(text, sizeof(text), "%s", passed_over(r, version));
+    hard_state_put_base(r->all->needs.state, version, text);
 }
 
 static void log_passed_over(const struct plan *plan, struct version version)
