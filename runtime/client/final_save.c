@@ -5,6 +5,7 @@
  * They wait in rounds because a new term can only be begun by all of them together, and a single rank may be the only
  * one that knows why one is needed: its node is lost, or its agent has refused the step permanently. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "client/client.h"
 #include "client/final_save_state.h"
 #include "client/term_over.h"
@@ -16,6 +17,10 @@
 #define ASK_NS   50000000
 #define TRIES    3
 #define ROUND_MS 2000
+
+/* Until the user is told what the call waits for, and until that is said again. */
+#define FIRST_WORD_MS 3000
+#define NEXT_WORD_MS  60000
 
 struct last {
     struct tck_client *client;
@@ -98,13 +103,48 @@ static const char *reached_text(const struct last *last)
     return "not saved, since earlier steps are still being drained or the agent is not running,";
 }
 
+static const char *reason_text(const struct last *last, char trouble[TCK_HEALTH_TEXT])
+{
+    const char *why = client_storage_text(last->client, trouble);
+
+    return why[0] == '\0' ? "the agents' logs say why" : why;
+}
+
 static tck_status_t too_late(const struct last *last, struct error *err)
 {
     char trouble[TCK_HEALTH_TEXT];
-    const char *why = client_storage_text(last->client, trouble);
 
     return error_set(err, TCK_ERR_TIMEDOUT, "step %" PRIu64 " is %s after %d ms: %s", last->step, reached_text(last),
-                     last->timeout_ms, why[0] == '\0' ? "the agents' logs say why" : why);
+                     last->timeout_ms, reason_text(last, trouble));
+}
+
+/* One rank of each node knows what keeps its node's part from storage; rank 0 speaks in any case. */
+static bool speaks(const struct last *last)
+{
+    const struct world *world = &last->client->session.world;
+    uint32_t rank = last->client->oob.rank, first = 0;
+    char trouble[TCK_HEALTH_TEXT];
+
+    while (world->node_of_rank[first] != world->node_of_rank[rank]) {
+        first++;
+    }
+    return rank == 0 || (rank == first && client_storage_text(last->client, trouble)[0] != '\0');
+}
+
+/* The call may wait for many minutes, so that somebody can still make room. */
+static void tell_of_wait(const struct last *last, uint64_t *next_word_ms)
+{
+    char trouble[TCK_HEALTH_TEXT];
+    uint64_t now_ms = clock_ms();
+
+    if (now_ms < *next_word_ms) {
+        return;
+    }
+    *next_word_ms = now_ms + NEXT_WORD_MS;
+    if (speaks(last)) {
+        log_warn("step %" PRIu64 " is %s: %s. save_last waits for it for %d s more", last->step, reached_text(last),
+                 reason_text(last, trouble), left_ms(last) / 1000);
+    }
 }
 
 /* A term that another start has ended is not begun again. */
@@ -145,10 +185,14 @@ static tck_status_t exchange_states(const struct last *last, tck_status_t mine, 
 static tck_status_t run_rounds(const struct last *last, tck_status_t *mine_out, enum final_save_state *all_out,
                                struct error *err)
 {
+    uint64_t next_word_ms = clock_ms() + FIRST_WORD_MS;
     tck_status_t mine, status;
 
     do {
         mine = advance(last, err);
+        if (mine == TCK_ERR_BUSY) {
+            tell_of_wait(last, &next_word_ms);
+        }
         status = exchange_states(last, mine, all_out, err);
     } while (status == TCK_OK && *all_out == LAST_PENDING);
     *mine_out = mine;

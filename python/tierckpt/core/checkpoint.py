@@ -434,9 +434,10 @@ class Checkpoint(lifetime.Closing):
 
     def save_last(self, step: int, timeout: float = 600) -> None:
         """Ends a training: saves this step, unless it was the last one saved, and returns when it is on storage, since
-        memory goes with the job. Collective. Raises TimedOutError after `timeout` seconds; CanceledError if a rank
-        refused the save or discarded it, in which case earlier versions still exist; DeniedError if another start has
-        taken the job over, which the error names."""
+        memory goes with the job. Collective. If that takes more than some seconds, a WARNING says what it waits for and
+        for how long. Raises TimedOutError after `timeout` seconds; CanceledError if a rank refused the save or
+        discarded it, in which case earlier versions still exist; DeniedError if another start has taken the job over,
+        which the error names."""
         if self._lost_by is not None and not self._client.is_open:
             raise self._lost_by
         self._register_pending()
