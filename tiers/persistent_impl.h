@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shared by the files of the persistent tier, and by no others: persistent_open.c (directories, marker),
- * persistent_calls.c, term_claim.c, persistent_publish.c (stage, publish), persistent_list.c, persistent_get.c,
+ * persistent_calls.c, term_*.c, persistent_publish.c (stage, publish), persistent_list.c, persistent_get.c,
  * persistent_prune.c, persistent_delete.c, persistent_sweep.c, persistent_file.c (one file's bytes). */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The term files of a directory, as one listing shows them. */
+#include "tiers/term_list.h"
+
+#include "tiers/persistent_impl.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_descending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+static void sort_names(const struct names *names, struct term_list *list)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        struct version version;
+        if (term_name_parse(names->names[i], &list->terms[list->count])) {
+            list->count++;
+        } else if (version_dir_parse(names->names[i], &version) && version.term > list->version) {
+            list->version = version.term;
+        }
+    }
+    qsort(list->terms, list->count, sizeof(*list->terms), compare_descending);
+    list->newest = list->count > 0 && list->terms[0] > list->version ? list->terms[0] : list->version;
+}
+
+tck_status_t term_list_read(int dir_fd, struct term_list *out, struct error *err)
+{
+    struct names names;
+    struct term_list list = {0};
+    tck_status_t status = safe_fs_list(dir_fd, &names, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    list.terms = calloc(names.count + 1, sizeof(*list.terms));
+    if (list.terms != NULL) {
+        sort_names(&names, &list);
+        *out = list;
+    }
+    names_free(&names);
+    return list.terms != NULL ? TCK_OK : error_set(err, TCK_ERR_NOMEM, "no memory for the list of terms");
+}
+
+tck_status_t term_list_newest(int dir_fd, uint64_t *term_out, struct error *err)
+{
+    struct term_list list;
+    tck_status_t status = term_list_read(dir_fd, &list, err);
+    if (status == TCK_OK) {
+        *term_out = list.newest;
+        free(list.terms);
+    }
+    return status;
+}
+
+tck_status_t term_list_below(int dir_fd, uint64_t term, uint64_t **terms_out, size_t *count_out, struct error *err)
+{
+    struct term_list list;
+    tck_status_t status = term_list_read(dir_fd, &list, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    size_t above = 0;
+    while (above < list.count && list.terms[above] >= term) {
+        above++;
+    }
+    memmove(list.terms, list.terms + above, (list.count - above) * sizeof(*list.terms));
+    *terms_out = list.terms;
+    *count_out = list.count - above;
+    return TCK_OK;
+}
+
+/* load_dir, too: versions of a higher term would hide ours. */
+tck_status_t term_lowest_free(const struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
+{
+    uint64_t newest = 0, loaded = 0;
+    tck_status_t status = term_list_newest(p->job_fd, &newest, err);
+    if (status == TCK_OK && p->load_fd >= 0) {
+        status = term_list_newest(p->load_fd, &loaded, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    newest = loaded > newest ? loaded : newest;
+    if (newest == UINT64_MAX || at_least == UINT64_MAX) {
+        return error_set(err, TCK_ERR_INVAL, "no term is left above %" PRIu64, newest);
+    }
+    *term_out = at_least > newest ? at_least : newest + 1;
+    return TCK_OK;
+}

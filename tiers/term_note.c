@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a term's file says. The claim writes it first (term_claim.c); what is noted later replaces the file as a whole.
+ * Claims ignore the content, so a file that a crash left empty still counts. */
+#include "tiers/term_note.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "tiers/persistent_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TERM_FILE_MAX (8u << 20) /* with the agents of all nodes */
+
+/* The holder is last: is_unfinished_claim relies on that. */
+char *term_note_print(const struct term_note *note, json_t *holder)
+{
+    char *text = NULL;
+    json_t *json = json_object();
+    bool ok = json != NULL && json_add_u64(json, "term", note->term) && json_add_u64(json, "wall_ms", note->wall_ms);
+    if (ok && note->reserved_by != 0) {
+        ok = json_add_u64(json, "reserved_by", note->reserved_by);
+    }
+    if (ok && !version_none(note->restored)) {
+        ok = json_add_u64(json, "restored_term", note->restored.term) &&
+             json_add_u64(json, "restored_step", note->restored.step);
+    }
+    if (ok && note->committed) {
+        ok = json_add_bool(json, "committed", true);
+    }
+    if (ok && note->ended_well) {
+        ok = json_add_bool(json, "ended_well", true);
+    }
+    if (ok && holder != NULL) {
+        ok = json_add(json, "holder", holder);
+    } else {
+        json_free(holder);
+    }
+    if (ok) {
+        text = json_print(json, false);
+    }
+    json_free(json);
+    return text;
+}
+
+static struct term_note decode(uint64_t term, const json_t *json)
+{
+    struct term_note note = {.term = term};
+    struct version restored = VERSION_NONE;
+    if (json_u64(json_get(json, "restored_term"), &restored.term) &&
+        json_u64(json_get(json, "restored_step"), &restored.step)) {
+        note.restored = restored;
+    }
+    if (!json_u64(json_get(json, "wall_ms"), &note.wall_ms)) {
+        note.wall_ms = 0;
+    }
+    if (!json_u64(json_get(json, "reserved_by"), &note.reserved_by)) {
+        note.reserved_by = 0;
+    }
+    if (!json_bool(json_get(json, "committed"), &note.committed)) {
+        note.committed = false;
+    }
+    if (!json_bool(json_get(json, "ended_well"), &note.ended_well)) {
+        note.ended_well = false;
+    }
+    return note;
+}
+
+/* Whether the text is the beginning of the claim's last member. Notes of commits and restores come before it. */
+static bool is_cut_holder(const char *text, size_t len)
+{
+    static const char begin[] = ",\"holder\":{";
+    size_t head = len < sizeof(begin) - 1 ? len : sizeof(begin) - 1;
+    return strncmp(text, begin, head) == 0 && (len < 2 || strncmp(text + len - 2, "}}", 2) != 0);
+}
+
+/* A claim that was cut off: only its beginning reached the disk, or zeros in its place. Notes added later replace the
+ * file as a whole, so this one has never had any. */
+static bool is_unfinished_claim(uint64_t term, const char *text, size_t len)
+{
+    char begin[DIR_NAME_MAX];
+    size_t zeros = 0;
+    snprintf(begin, sizeof(begin), "{\"term\":%" PRIu64 ",\"wall_ms\":", term);
+    while (zeros < len && text[zeros] == '\0') {
+        zeros++;
+    }
+    if (zeros == len || strncmp(begin, text, len) == 0) {
+        return true;
+    }
+    size_t head = strlen(begin);
+    if (len <= head || strncmp(begin, text, head) != 0) {
+        return false;
+    }
+    size_t digits = head + strspn(text + head, "0123456789");
+    return digits == len || is_cut_holder(text + digits, len - digits);
+}
+
+tck_status_t term_note_read_json(int dir_fd, uint64_t term, json_t **out, struct error *err)
+{
+    char name[DIR_NAME_MAX], *text;
+    size_t len;
+    json_t *json = NULL;
+    struct error why = {0};
+    term_name(term, name);
+    tck_status_t status = safe_fs_read(dir_fd, name, TERM_FILE_MAX, &text, &len, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = is_unfinished_claim(term, text, len) ? TCK_OK : json_parse(text, len, &json, &why);
+    free(text);
+    if (status != TCK_OK) {
+        return error_set(err, status, "%s: %s", name, why.text);
+    }
+    *out = json;
+    return TCK_OK;
+}
+
+struct term_note term_note_decode(uint64_t term, const json_t *json)
+{
+    return json != NULL ? decode(term, json) : (struct term_note){.term = term};
+}
+
+tck_status_t term_note_read(int dir_fd, uint64_t term, struct term_note *out, struct error *err)
+{
+    json_t *json = NULL;
+    tck_status_t status = term_note_read_json(dir_fd, term, &json, err);
+    if (status == TCK_OK) {
+        *out = term_note_decode(term, json);
+        json_free(json);
+    } else if (status == TCK_ERR_PROTO) {
+        status = err->code = TCK_ERR_CORRUPT;
+    }
+    return status;
+}
+
+bool term_note_names_nobody(const struct persistent *p, uint64_t term, tck_status_t status)
+{
+    char name[DIR_NAME_MAX];
+    struct error ignored = {0};
+    uint64_t bytes;
+    term_name(term, name);
+    return status == TCK_ERR_PROTO || status == TCK_ERR_NOENT ||
+           (status == TCK_ERR_DENIED && safe_fs_size(p->job_fd, name, &bytes, &ignored) == TCK_ERR_DENIED);
+}
+
+/* ---- what is noted later --------------------------------------------------------------------------------------- */
+
+/* A note to add to, and the holder that it names. */
+struct open_note {
+    struct term_note note;
+    json_t *holder; /* NULL: none; note_replace frees it */
+};
+
+/* The caller frees *out, which is NULL if the holder is unknown. */
+static tck_status_t copy_holder(const json_t *json, json_t **out, struct error *err)
+{
+    struct term_holder holder;
+    tck_status_t status = term_holder_decode(json, &holder, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    json_t *copy = holder.node[0] != '\0' ? term_holder_json(&holder) : NULL;
+    bool failed = holder.node[0] != '\0' && copy == NULL;
+    term_holder_free(&holder);
+    if (failed) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the holder of a term");
+    }
+    *out = copy;
+    return TCK_OK;
+}
+
+/* A note that cannot be read now is not overwritten, since its content would be lost. The file is read only once: a
+ * second read might fail, and the holder would be lost. Any note on a reserved term claims it. */
+static tck_status_t note_open(const struct persistent *p, uint64_t term, struct open_note *out, struct error *err)
+{
+    json_t *json = NULL;
+    struct open_note opened = {0};
+    tck_status_t status = term_note_read_json(p->job_fd, term, &json, err);
+    if (status == TCK_ERR_PROTO || status == TCK_ERR_NOENT) {
+        log_warn("the note of term %" PRIu64 " is started afresh: %s", term, err->text);
+        status = TCK_OK;
+    }
+    if (status == TCK_OK && json != NULL) {
+        status = copy_holder(json_get(json, "holder"), &opened.holder, err);
+    }
+    if (status == TCK_OK) {
+        opened.note = term_note_decode(term, json);
+        if (opened.note.reserved_by != 0) {
+            opened.note.reserved_by = 0;
+            opened.note.wall_ms = clock_wall_ms();
+        }
+        *out = opened;
+    }
+    json_free(json);
+    return status;
+}
+
+/* Consumes the open note. */
+static tck_status_t note_replace(const struct persistent *p, const struct open_note *open, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    char *text = term_note_print(&open->note, open->holder);
+    if (text == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the note of term %" PRIu64, open->note.term);
+    }
+    term_name(open->note.term, name);
+    tck_status_t status = safe_fs_write(p->job_fd, name, text, strlen(text), err);
+    free(text);
+    return status;
+}
+
+tck_status_t persistent_note_holder(struct persistent *p, uint64_t term, const struct term_holder *holder,
+                                    struct error *err)
+{
+    struct open_note open;
+    tck_status_t status = note_open(p, term, &open, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    json_free(open.holder);
+    open.holder = term_holder_json(holder);
+    if (open.holder == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the holder of term %" PRIu64, term);
+    }
+    return note_replace(p, &open, err);
+}
+
+tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct version version, struct error *err)
+{
+    struct open_note open;
+    tck_status_t status = note_open(p, term, &open, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    open.note.restored = version;
+    return note_replace(p, &open, err);
+}
+
+/* Sets `flag` in the open note and consumes it. */
+static tck_status_t note_flag(struct persistent *p, struct open_note *open, bool *flag, struct error *err)
+{
+    if (*flag) {
+        json_free(open->holder);
+        return TCK_OK;
+    }
+    *flag = true;
+    return note_replace(p, open, err);
+}
+
+tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct error *err)
+{
+    struct open_note open;
+    tck_status_t status = note_open(p, term, &open, err);
+    return status == TCK_OK ? note_flag(p, &open, &open.note.committed, err) : status;
+}
+
+tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct error *err)
+{
+    struct open_note open;
+    tck_status_t status = note_open(p, term, &open, err);
+    return status == TCK_OK ? note_flag(p, &open, &open.note.ended_well, err) : status;
+}

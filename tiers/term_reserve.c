@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Terms that are reserved for a restart while storage is away (core/reserve.h): they end no term until they are
+ * claimed. */
+#include "tiers/persistent_impl.h"
+#include "tiers/term_list.h"
+#include "tiers/term_note.h"
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define LISTINGS 8
+
+/* Loads `last` first: ranges only move up, so a mixture of two of them is empty or smaller than either. */
+static bool is_ours(const struct persistent *p, uint64_t term)
+{
+    uint64_t last = atomic_load(&p->reserved_last);
+    uint64_t first = atomic_load(&p->reserved_first);
+    return first != 0 && first <= term && term <= last;
+}
+
+/* An uninformative file counts as a claim. TCK_ERR_NOENT: it is gone. */
+static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool *out, struct error *err)
+{
+    json_t *json = NULL;
+    *out = is_ours(p, term);
+    if (*out) {
+        return TCK_OK;
+    }
+    tck_status_t status = term_note_read_json(p->job_fd, term, &json, err);
+    *out = status == TCK_OK && term_note_decode(term, json).reserved_by != 0;
+    json_free(json);
+    return status != TCK_ERR_NOENT && term_note_names_nobody(p, term, status) ? TCK_OK : status;
+}
+
+static tck_status_t newest_claimed(const struct persistent *p, const struct term_list *list, uint64_t *term_out,
+                                   struct error *err)
+{
+    uint64_t newest = list->version;
+    bool reserved = true;
+    for (size_t i = 0; reserved && i < list->count && list->terms[i] > newest; i++) {
+        tck_status_t status = is_reserved(p, list->terms[i], &reserved, err);
+        if (status != TCK_OK) {
+            *term_out = list->terms[i];
+            return status;
+        }
+        newest = reserved ? newest : list->terms[i];
+    }
+    *term_out = newest;
+    return TCK_OK;
+}
+
+/* A file that is gone since the listing was a reservation that was given back: list again. If files still vanish after
+ * LISTINGS attempts, the last one counts as a claim. */
+tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, struct error *err)
+{
+    uint64_t newest = 0;
+    tck_status_t status = TCK_ERR_NOENT;
+    for (int i = 0; i < LISTINGS && status == TCK_ERR_NOENT; i++) {
+        struct term_list list;
+        status = term_list_read(p->job_fd, &list, err);
+        if (status != TCK_OK) {
+            return status;
+        }
+        status = newest_claimed(p, &list, &newest, err);
+        free(list.terms);
+    }
+    if (status == TCK_OK || status == TCK_ERR_NOENT) {
+        *term_out = newest;
+        return TCK_OK;
+    }
+    return status;
+}
+
+/* ---- reserving ------------------------------------------------------------------------------------------------- */
+
+void persistent_set_reserved(struct persistent *p, uint64_t first, uint64_t last)
+{
+    atomic_store(&p->reserved_last, 0); /* is_ours relies on this order */
+    atomic_store(&p->reserved_first, first);
+    atomic_store(&p->reserved_last, last);
+}
+
+static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint64_t by, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    struct term_note note = {.term = term, .wall_ms = clock_wall_ms(), .reserved_by = by};
+    char *text = term_note_print(&note, NULL);
+    if (text == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to reserve a term");
+    }
+    term_name(term, name);
+    tck_status_t status = safe_fs_create(p->job_fd, name, text, strlen(text), err);
+    free(text);
+    failpoint(term, reserved);
+    return status;
+}
+
+/* A term that is over reserves none: they would be above those of the start that ended it. Terms above the requested
+ * ones belong to a reservation whose agent is gone or to a start that went past ours; ours is not extended then, since
+ * a reservation must be contiguous. */
+tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,
+                                uint64_t *last_out, struct error *err)
+{
+    uint64_t first = wanted->first, newest = 0, term;
+    tck_status_t status = term_lowest_free(p, first, &first, err);
+    *first_out = *last_out = 0;
+    if (status == TCK_OK) {
+        status = persistent_newest_term(p, &newest, err); /* any later claim gets `first` before us */
+    }
+    if (status != TCK_OK || newest > wanted->by || (wanted->follows && first != wanted->first)) {
+        return status;
+    }
+    uint64_t last = first + (wanted->last - wanted->first);
+    for (term = first; status == TCK_OK && term <= last; term++) {
+        status = reserve_one(p, term, wanted->by, err);
+        if (status == TCK_OK) {
+            *first_out = first;
+            *last_out = term;
+        }
+    }
+    return *first_out != 0 || status == TCK_ERR_EXIST ? TCK_OK : error_prefix(err, "reserve a term");
+}
+
+tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    for (uint64_t term = last; status == TCK_OK && term >= first; term--) {
+        json_t *json = NULL;
+        char name[DIR_NAME_MAX];
+        term_name(term, name);
+        status = term_note_read_json(p->job_fd, term, &json, err);
+        if (status == TCK_OK && term_note_decode(term, json).reserved_by != 0) {
+            status = safe_fs_unlink(p->job_fd, name, err);
+        }
+        json_free(json);
+    }
+    return status == TCK_OK ? safe_fs_sync(p->job_fd, err) : error_prefix(err, "release reserved terms");
+}
