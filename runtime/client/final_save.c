@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "client/client.h"
 #include "client/final_save_state.h"
+#include "client/snapshot_outcome.h"
 #include "client/term_over.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
  * What this rank knows about the state of its job: from the shared status and from its snapshot worker, without
  * asking the agent. */
 #include "client/client.h"
+#include "client/snapshot_outcome.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
  * Waiting for a stage of a snapshot: looks at the shared status now and then, which costs the agent nothing. */
 #include "base/clock.h"
 #include "client/client.h"
+#include "client/snapshot_outcome.h"
 #include "client/term_over.h"
 
 #include <inttypes.h>
