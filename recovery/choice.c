@@ -59,7 +59,9 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     return verdict;
 }
 
-/* A version of another layout is read from storage, or waited for there; otherwise it is lost. False: look further. */
+/* A version of another layout is read from storage, or waited for there; otherwise it is lost. False: look further. One
+ * that is complete in memory is waited for even if nobody knows of its commit: all who had learned of it may be lost.
+ * In its own layout it would be restored for the same reason. */
 static bool settles_otherwise(const struct choice *c, struct passed_over *verdict)
 {
     if (!verdict->other_layout || verdict->poisoned) {
@@ -371,14 +373,14 @@ static int describe_passed(const struct passed_over *passed, const struct plan_i
         return snprintf(out, cap, V_FMT " was %s, and no copy of it was found", V_ARG(v),
                         is_known_commit(input, v) ? "committed" : "restored before");
     }
-    if (passed->other_layout) {
-        return snprintf(out, cap, V_FMT " has another layout", V_ARG(v));
-    }
     if (passed->poisoned) {
         return snprintf(out, cap,
                         V_FMT
                         " is no longer restored: too many starts have failed after restoring it (max_restore_tries)",
                         V_ARG(v));
+    }
+    if (passed->other_layout) {
+        return snprintf(out, cap, V_FMT " has another layout, and no complete copy of it was found", V_ARG(v));
     }
     char example[HASH128_TEXT];
     hash128_text(passed->example, example);

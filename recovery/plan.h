@@ -75,7 +75,7 @@ struct passed_over {
     uint32_t missing;       /* shards without any copy */
     struct hash128 example; /* one of them */
     bool poisoned, other_layout;
-    bool unsaved; /* committed, complete in memory, but not on storage, so it cannot be resharded */
+    bool unsaved; /* of another layout and complete in memory, but not on storage, so it cannot be resharded */
     bool counted; /* it was committed or published: passing it over is a loss, which is always reported */
     bool gone;    /* no copy of it was seen, but some agent knows of its commit, or it is the base */
     const struct unfit_version *unfit; /* what is wrong with it on storage, of plan_input; or NULL */
@@ -115,10 +115,10 @@ struct plan {
  * layout and a copy of every shard, or that has another layout and is published. A version that is damaged on storage
  * is passed over, and reported. A version that cannot be read there blocks every older one. So does a listing that
  * failed, unless memory has a version of the term right before the world's, because none newer can be published then. A
- * committed version of another layout that only memory has is not passed over for an older one: no version is chosen,
- * and the reason says how to publish it. A copy in memory and one on storage of the same version may be mixed. Sources
- * by cost: this node's memory, a twin's node (an owner in the world), another node's memory, storage; among equal ones
- * the least loaded.
+ * version of another layout that is complete and that only memory has is not passed over for an older one, nor is it
+ * lost: no version is chosen, and the reason says how to publish it. A copy in memory and one on storage of the same
+ * version may be mixed. Sources by cost: this node's memory, a twin's node (an owner in the world), another node's
+ * memory, storage; among equal ones the least loaded.
  */
 must_check tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct error *err);
 /* No version is chosen, because one of another layout would have to be published first. */

@@ -47,7 +47,7 @@ uint32_t replica_index_cover(const struct replica_index *copies, struct version 
 
 /* Whether some agent knows that this version was committed. */
 bool replica_index_committed(const struct replica_index *copies, struct version version);
-/* Whether this version, of another layout than the world's, is committed and complete in memory. */
+/* Whether this version, of another layout than the world's, is complete in memory. */
 bool replica_index_whole_elsewhere(const struct replica_index *copies, struct version version);
 
 #endif

@@ -384,7 +384,15 @@ Test(plan, does_not_pass_over_a_commit_of_another_layout_that_only_memory_has)
     scene_free(&s);
 }
 
-Test(plan, passes_over_another_layout_that_is_not_committed)
+static void expect_unsaved(const struct scene *s, const char *text)
+{
+    cr_assert(version_none(s->plan.version) && version_none(s->plan.reshard), "%s", s->plan.reason);
+    cr_assert(plan_waits_for_storage(&s->plan), "%s", s->plan.reason);
+    cr_assert(strstr(s->plan.reason, text) != NULL, "%s", s->plan.reason);
+}
+
+/* All who had learned of its commit may be lost: in its own layout it would be restored. */
+Test(plan, nor_over_a_complete_version_of_another_layout_whose_commit_nobody_knows)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -392,7 +400,92 @@ Test(plan, passes_over_another_layout_that_is_not_committed)
     make_foreign(&s, V(3, 120), false);
     hold_everywhere(&s, V(3, 100));
     scene_plan(&s);
-    assert_version(&s, V(3, 100));
+    expect_unsaved(&s, "version 3.120 has another layout, and only memory has it");
+    scene_free(&s);
+}
+
+Test(plan, a_complete_version_of_another_layout_is_no_loss_if_only_its_term_has_noted_a_commit)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    make_foreign(&s, V(3, 120), false);
+    s.input.storage.noted = V(3, 0);
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.120 has another layout");
+    s.input.storage.noted = V(3, 110); /* known to a catalog, and lost */
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.120 has another layout");
+    s.inventories[1].watermark = V(3, 130); /* newer than what is left */
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.120 has another layout");
+    scene_free(&s);
+}
+
+/* Each node has one shard of it, and no node has both. */
+Test(plan, nor_if_each_part_of_it_is_on_another_node)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        fixture_hold(&s.inventories[i], &s.world, i, V(3, 120));
+    }
+    make_foreign(&s, V(3, 120), false);
+    s.input.storage.noted = V(3, 0);
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.120 has another layout");
+    scene_free(&s);
+}
+
+Test(plan, a_version_of_another_layout_that_is_not_complete_is_a_loss)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    make_foreign(&s, V(3, 120), true);
+    forget(&s.inventories[1]);
+    s.inventories[0].count = 1;
+    scene_plan(&s);
+    cr_assert_not(plan_waits_for_storage(&s.plan));
+    cr_assert(strstr(s.plan.reason, "version 3.120 has another layout, and no complete copy of it was found") != NULL,
+              "%s", s.plan.reason);
+    cr_assert(strstr(s.plan.reason, "tierckpt forget") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, nor_for_an_older_one_on_storage_in_whatever_layout)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 120));
+    make_foreign(&s, V(3, 120), false);
+    store(&s, V(3, 100), 0, 2);
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.120 has another layout");
+    s.stored[0].layout = s.inventories[0].holdings[0].layout;
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.120 has another layout");
+    s.input.step = 100;
+    scene_plan(&s);
+    cr_assert(version_is(s.plan.reshard, V(3, 100)), "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, a_published_version_of_another_layout_is_taken_before_an_older_one_that_only_memory_has)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 100));
+    make_foreign(&s, V(3, 100), false);
+    store(&s, V(3, 120), 0, 2);
+    s.stored[0].layout = s.inventories[0].holdings[0].layout;
+    scene_plan(&s);
+    cr_assert(version_is(s.plan.reshard, V(3, 120)), "%s", s.plan.reason);
+    store(&s, V(3, 100), 0, 2);
+    s.stored[1].layout = s.stored[0].layout;
+    s.input.step = 100; /* memory has it, and so has storage */
+    scene_plan(&s);
+    cr_assert(version_is(s.plan.reshard, V(3, 100)), "%s", s.plan.reason);
     scene_free(&s);
 }
 
