@@ -113,14 +113,15 @@ static void note_passed(struct plan *plan, const struct passed_over *verdict)
 
 /* ---- what storage does not give --------------------------------------------------------------------------------- */
 
-/* Passes over everything damaged or unreadable on storage that is newer than this version. False: one of them blocks
- * the choice. */
-static bool pass_unfit(struct choice *c, struct version than)
+/* Passes over everything damaged or unreadable on storage that is newer than this version, or is this version itself.
+ * False: one of them blocks the choice. */
+static bool pass_unfit(struct choice *c, struct version than, bool itself)
 {
     const struct storage_view *storage = &c->input->storage;
     for (; c->next_unfit < storage->unfit_count; c->next_unfit++) {
         const struct unfit_version *unfit = &storage->unfit[c->next_unfit];
-        if (version_cmp(unfit->version, than) <= 0) {
+        int order = version_cmp(unfit->version, than);
+        if (order < 0 || (order == 0 && !itself)) {
             break;
         }
         if (!is_candidate(c->input, unfit->version) || is_poisoned(c->input, unfit->version)) {
@@ -231,7 +232,18 @@ static void end_without(struct choice *c)
 
 /* ---- all -------------------------------------------------------------------------------------------------------- */
 
-static bool takes(const struct choice *c, const struct seen_version *seen)
+/* Users are told that only memory has a version if storage was seen and lacks it. Otherwise it may be read later. */
+static void end_unsaved(struct choice *c, const struct passed_over *verdict)
+{
+    if (!pass_unfit(c, verdict->version, true)) {
+        return;
+    }
+    note_passed(c->plan, verdict);
+    c->plan->blocked = c->input->storage.complete ? BLOCK_NONE : BLOCK_UNREADABLE;
+}
+
+/* True if the search ends with this version. */
+static bool takes(struct choice *c, const struct seen_version *seen)
 {
     struct passed_over verdict = judge(c, seen);
     if (verdict.missing == 0 && !verdict.poisoned && !verdict.other_layout) {
@@ -239,7 +251,9 @@ static bool takes(const struct choice *c, const struct seen_version *seen)
         return true;
     }
     bool settled = settles_otherwise(c, &verdict);
-    if (version_none(c->plan->reshard)) {
+    if (verdict.unsaved) {
+        end_unsaved(c, &verdict);
+    } else if (!settled) {
         note_passed(c->plan, &verdict);
     }
     return settled;
@@ -259,8 +273,8 @@ static bool may_have_what_was_passed(const struct choice *c)
 static void take_none_if_hidden(struct choice *c)
 {
     struct version taken = version_none(c->plan->version) ? c->plan->reshard : c->plan->version;
-    if (plan_waits_for_storage(c->plan)) {
-        return;
+    if (version_none(taken)) {
+        return; /* another layout, which says already why nothing is taken */
     }
     pass_all_gone(c);
     if (may_hide_a_newer(c->input, taken) || may_have_what_was_passed(c)) {
@@ -307,7 +321,7 @@ void choose_version(const struct replica_index *copies, struct coverage *coverag
         if (!is_candidate(c.input, copies->seen[i].version)) {
             continue;
         }
-        if (!pass_unfit(&c, copies->seen[i].version)) {
+        if (!pass_unfit(&c, copies->seen[i].version, false)) {
             return;
         }
         if (takes(&c, &copies->seen[i])) {
@@ -315,14 +329,14 @@ void choose_version(const struct replica_index *copies, struct coverage *coverag
             return;
         }
     }
-    if (pass_unfit(&c, VERSION_NONE)) {
+    if (pass_unfit(&c, VERSION_NONE, false)) {
         end_without(&c);
     }
 }
 
 bool plan_waits_for_storage(const struct plan *plan)
 {
-    return plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unsaved;
+    return plan->blocked == BLOCK_NONE && plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unsaved;
 }
 
 /* ---- texts ------------------------------------------------------------------------------------------------------ */
@@ -433,17 +447,23 @@ static bool has_version(const struct plan *plan)
 static void explain_block(const struct plan_input *input, struct plan *plan)
 {
     const struct storage_view *storage = &input->storage;
+    const struct passed_over *last = plan->passed_count > 0 ? &plan->passed[plan->passed_count - 1] : NULL;
+    const char *why = storage->why != NULL ? storage->why : "storage does not answer";
     char *text = plan->reason;
     size_t cap = sizeof(plan->reason);
-    if (plan->passed_count > 0 && plan->passed[plan->passed_count - 1].unfit != NULL) {
-        int used = describe_unfit(plan->passed[plan->passed_count - 1].unfit, text, cap);
+    if (last != NULL && last->unfit != NULL) {
+        int used = describe_unfit(last->unfit, text, cap);
         size_t at = used < 0 || (size_t)used >= cap ? cap - 1 : (size_t)used;
         snprintf(text + at, cap - at, "; an older one is not restored instead. Try again when it can be read, %s",
                  plan->blocked == BLOCK_FOREIGN ? "by the build that wrote it, or ask for an older step"
                                                 : "or ask for an older step");
+    } else if (last != NULL && last->unsaved) {
+        snprintf(text, cap,
+                 V_FMT " has another layout, for which it is read from storage, and it is not known whether it is "
+                       "there: %s",
+                 V_ARG(last->version), why);
     } else if (!storage->complete) {
-        snprintf(text, cap, "it is not known whether a newer version is on storage: %s",
-                 storage->why != NULL ? storage->why : "storage does not answer");
+        snprintf(text, cap, "it is not known whether a newer version is on storage: %s", why);
     } else {
         snprintf(text, cap, "it is not known whether anything was saved: %s", storage->unsure);
     }

@@ -908,6 +908,49 @@ Test(plan, what_cannot_be_read_and_is_older_does_not_block_the_choice)
     scene_free(&s);
 }
 
+/* It would be read from there. */
+Test(plan, what_cannot_be_read_now_is_not_only_in_memory)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 70));
+    make_foreign(&s, V(3, 70), true);
+    unfit(&s, V(3, 70), STANDING_UNREADABLE, "manifest.json: Input/output error");
+    unfit(&s, V(2, 60), STANDING_FOREIGN, "format 2");
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "version 3.70 cannot be read now: manifest.json: Input/output error");
+    cr_assert_not(plan_waits_for_storage(&s.plan));
+    scene_free(&s);
+}
+
+Test(plan, what_is_damaged_on_storage_is_only_in_memory)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 70));
+    make_foreign(&s, V(3, 70), true);
+    unfit(&s, V(3, 70), STANDING_DAMAGED, "no manifest");
+    scene_plan(&s);
+    expect_unsaved(&s, "version 3.70 has another layout, and only memory has it");
+    scene_free(&s);
+}
+
+Test(plan, storage_that_cannot_be_listed_may_have_the_version_of_another_layout)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(6, 70));
+    make_foreign(&s, V(6, 70), true);
+    s.inventories[1].watermark = V(6, 70);
+    s.input.storage.why = "list the directory: Input/output error";
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE,
+                   "version 6.70 has another layout, for which it is read from storage, and it is not known whether it "
+                   "is there: list the directory: Input/output error");
+    cr_assert_not(plan_waits_for_storage(&s.plan));
+    scene_free(&s);
+}
+
 Test(plan, the_step_that_was_asked_for_is_not_in_the_way_of_another_unread_one)
 {
     struct scene s;

@@ -1363,6 +1363,67 @@ Test(recovery, ends_with_an_error_if_storage_stays_unreadable)
     course_free(&c);
 }
 
+/* Every node has its shard of it, which a start in another layout has saved: images were larger. */
+static void answer_with_another_layout(struct course *c, struct version version)
+{
+    struct world_shard shards[NODES];
+    struct hash128 layout;
+    memcpy(shards, c->world.shards, sizeof(shards));
+    for (uint32_t i = 0; i < NODES; i++) {
+        shards[i].image_bytes += 4096;
+    }
+    cr_assert(eq(int, world_hash_shards(shards, NODES, &layout), TCK_OK));
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct inventory inventory = fixture_inventory(&c->world, i);
+        fixture_hold(&inventory, &c->world, i, version);
+        inventory.holdings[0].layout = layout;
+        inventory.holdings[0].image_bytes += 4096;
+        step_inventory(c, &inventory, 0);
+    }
+    step_asked_all(c, 0);
+}
+
+Test(recovery, asks_storage_again_whether_it_has_what_memory_has_in_another_layout)
+{
+    struct course c;
+    course_with_storage(&c);
+    step_stored(&c, &unlisted, 0);
+    answer_with_another_layout(&c, V(3, 20));
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    step_tick(&c, 100);
+    cr_assert(eq(u32, emitted(&c, RECOVERY_LIST), 2));
+    c.stored = (struct stored_version){.version = V(3, 20), .layout = {9, 9}, .shard_count = 0};
+    step_stored(&c, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c.stored}, 110);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_LAYOUT));
+    cr_assert(version_is(recovery_plan(c.recovery)->reshard, V(3, 20)));
+    course_free(&c);
+}
+
+Test(recovery, says_that_only_memory_has_another_layout_once_storage_is_known_to_lack_it)
+{
+    struct course c;
+    course_with_storage(&c);
+    step_stored(&c, &unlisted, 0);
+    answer_with_another_layout(&c, V(3, 20));
+    step_tick(&c, 100);
+    step_stored(&c, &(struct storage_view){.complete = true, .noted = V(3, 0)}, 110);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_LAYOUT));
+    cr_assert(version_none(recovery_plan(c.recovery)->reshard));
+    course_free(&c);
+}
+
+Test(recovery, does_not_know_where_another_layout_is_if_storage_stays_unreadable)
+{
+    struct course c;
+    course_with_storage(&c);
+    step_stored(&c, &unlisted, 0);
+    answer_with_another_layout(&c, V(3, 20));
+    step_tick(&c, 4000);
+    step_stored(&c, &unlisted, 4000);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
+    course_free(&c);
+}
+
 Test(recovery, does_without_storage_that_hangs_if_memory_suffices)
 {
     struct course c;
