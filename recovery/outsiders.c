@@ -79,10 +79,24 @@ static uint32_t copies_of_each(const struct placement *placement)
     return least;
 }
 
+/* An agent that has not answered may have this version, which is newer than the chosen one. It may be the only one: a
+ * base may have been lost before it was protected. */
+static bool may_be_outside(const struct recovery *r, struct version known, struct version chosen)
+{
+    const struct plan_input *input = &r->input;
+    bool newer = known.step == 0 ? known.term > chosen.term : version_cmp(known, chosen) > 0;
+    bool counts = input->step == TCK_NEWEST && version_none(input->only) && known.term > input->storage.forgotten;
+    return newer && counts && !version_is(known, input->storage.give_up) && count_silent_since(r, known.term) > 0;
+}
+
 bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan)
 {
-    if (version_none(plan->version) && version_none(plan->reshard)) {
+    struct version chosen = version_none(plan->version) ? plan->reshard : plan->version;
+    if (version_none(chosen)) {
         return count_silent_since(r, 0) > 0;
+    }
+    if (may_be_outside(r, r->input.base, chosen) || may_be_outside(r, r->input.storage.noted, chosen)) {
+        return true;
     }
     /* So many nodes had each shard of a committed version. If fewer nodes are silent, they cannot be the reason that it
      * is incomplete. */

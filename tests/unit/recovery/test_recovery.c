@@ -1570,6 +1570,74 @@ Test(recovery, does_not_wait_for_outsiders_of_terms_before_the_newer_version)
     course_free(&c);
 }
 
+/* 3.20 was restored by the term before, or is noted as committed, and no member has anything of it. 3.10 is complete.
+ */
+static void start_without_the_newest(struct course *c, struct version base, struct version noted,
+                                     uint64_t outsider_term)
+{
+    struct error err;
+    *c = (struct course){.world = fixture_world(NODES, 1, 1)};
+    fixture_add_private_shards(&c->world, 4096);
+    cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
+    struct recovery_setup setup = {
+        .world = &c->world, .placement = &c->placement, .wait_ms = WAIT_MS, .max_tries = MAX_TRIES, .base = base};
+    cr_assert(eq(int, recovery_new(&setup, &c->recovery), TCK_OK));
+    step_start(c, TCK_NEWEST, 0);
+    step_stored(c, &(struct storage_view){.complete = true, .noted = noted}, 0);
+    struct known_node known = outsider(c, 0x4000, outsider_term);
+    step_known(c, &known);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(c, i, V(3, 10), VERSIONS(V(3, 10)), 0);
+    }
+    step_asked_all(c, 0);
+}
+
+Test(recovery, waits_for_an_outsider_that_may_have_the_base_of_the_term_before)
+{
+    struct course c;
+    start_without_the_newest(&c, V(3, 20), VERSION_NONE, 4);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    struct inventory inventory = fixture_inventory(&c.world, 0);
+    inventory.node = outsider(&c, 0x4000, 4).node;
+    for (uint32_t shard = 0; shard < NODES; shard++) {
+        fixture_hold(&inventory, &c.world, shard, V(3, 20));
+        inventory.holdings[shard].committed = false;
+    }
+    step_inventory(&c, &inventory, 1);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    course_free(&c);
+}
+
+Test(recovery, takes_an_older_version_than_the_base_of_the_term_before_when_it_has_waited)
+{
+    struct course c;
+    start_without_the_newest(&c, V(3, 20), VERSION_NONE, 4);
+    step_tick(&c, WAIT_MS);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    cr_assert(strstr(recovery_plan(c.recovery)->passed_text, "3.20 was restored before") != NULL);
+    course_free(&c);
+}
+
+Test(recovery, waits_for_an_outsider_that_may_have_the_noted_commit)
+{
+    struct course c;
+    start_without_the_newest(&c, VERSION_NONE, V(4, 0), 4);
+    cr_assert(eq(int, phase(&c), RECOVERY_ASKING));
+    step_tick(&c, WAIT_MS);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, waits_for_no_outsider_of_terms_before_the_base_or_the_noted_commit)
+{
+    struct course c;
+    start_without_the_newest(&c, V(3, 20), V(3, 20), 2);
+    cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
+    course_free(&c);
+}
+
 Test(recovery, does_not_begin_afresh_before_it_has_waited_for_an_outsider)
 {
     struct course c;
