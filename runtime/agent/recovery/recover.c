@@ -238,6 +238,24 @@ static void feed_based(struct recover *r, struct version version)
     feed_coordinator(r->tc, EVENT_BASED, version);
 }
 
+/* After the trainers are told. Repeated until the decision says so: an event that finds no memory is lost. */
+static void end_if_based(struct recover *r)
+{
+    struct version version = recovery_plan(r->machine)->version;
+    if (r->unsaid) {
+        return;
+    }
+    failpoint(recovery, protected);
+    feed_based(r, version);
+    if (!coordinator_decision(r->tc->coordinator)->based) {
+        return;
+    }
+    r->unbased = false;
+    r->ended = true;
+    log_info("version %" PRIu64 ".%" PRIu64 " has all its copies again", version.term, version.step);
+    failpoint(recovery, based);
+}
+
 static void report_nothing(struct recover *r)
 {
     const struct plan *plan = recovery_plan(r->machine);
@@ -341,11 +359,8 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         announce_if_kept(r);
         break;
     case RECOVERY_PROTECTED:
-        r->ended = true;
-        log_info("version %" PRIu64 ".%" PRIu64 " has all its copies again", a->version.term, a->version.step);
-        failpoint(recovery, protected);
-        feed_based(r, a->version);
-        failpoint(recovery, based);
+        r->unbased = true;
+        end_if_based(r);
         break;
     case RECOVERY_BASE_LOST:
         r->ended = true;
@@ -608,6 +623,9 @@ void recover_tick(struct recoveries *rs, struct term_context *tc)
         recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_TICK});
         if (r->unsaid) {
             announce_if_kept(r);
+        }
+        if (r->unbased) {
+            end_if_based(r);
         }
         run(r);
     }

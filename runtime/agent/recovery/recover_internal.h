@@ -51,6 +51,7 @@ struct recover {
     /* Carries out the machine's actions after each step. r may be freed when it returns. NULL: a dry run. */
     void (*run)(struct recover *r);
     bool unsaid;                     /* all owners have the base, and the trainers are not notified yet */
+    bool unbased;                    /* all holders have it, too, and the decision does not say so yet */
     struct recovery_actions actions; /* that the machine asked for, not carried out yet */
     struct asked_fetch *asked;       /* fetches without an outcome yet */
     uint64_t ask_again_ms;

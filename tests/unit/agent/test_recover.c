@@ -36,6 +36,8 @@ static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static uint32_t requests, answers;
 static uint64_t number; /* of the newest request */
 static bool answers_at_once;
+static bool loses_event; /* the next one of this type that the coordinator is to get */
+static enum event_type lost_event;
 
 /* ---- what recover.c and term_context.c need of the rest of the agent --------------------------------------------- */
 
@@ -80,6 +82,10 @@ void driver_step_node(struct term_context *term_context, const struct event *eve
 
 void driver_step_coordinator(struct term_context *term_context, const struct event *event)
 {
+    if (loses_event && event->type == lost_event) {
+        loses_event = false;
+        return;
+    }
     struct event timed = *event;
     timed.term = TERM;
     timed.now_ms = clock_ms();
@@ -297,4 +303,33 @@ Test(recover, an_outcome_of_the_recovery_before_leaves_the_request_of_this_one_o
     cr_assert_eq(requests, 1);
     answer(number);
     cr_assert_eq(answers, 1);
+}
+
+static void lose(enum event_type type)
+{
+    loses_event = true;
+    lost_event = type;
+}
+
+/* One node has all copies that there are to be, so the base is protected as soon as it can be read. The driver had no
+ * memory for an event. */
+Test(recover, trainers_are_told_of_a_base_that_is_protected_before_the_decision_says_that_it_can_be_read)
+{
+    lose(EVENT_READABLE);
+    answer(number);
+    cr_assert_eq(answers, 0);
+    recover_tick(recoveries, tc);
+    cr_assert_eq(answers, 1);
+    cr_assert(coordinator_decision(tc->coordinator)->based);
+}
+
+Test(recover, that_the_base_is_protected_is_repeated_until_the_decision_says_so)
+{
+    lose(EVENT_BASED);
+    answer(number);
+    cr_assert_eq(answers, 1);
+    cr_assert_not(coordinator_decision(tc->coordinator)->based);
+    recover_tick(recoveries, tc);
+    cr_assert(coordinator_decision(tc->coordinator)->based);
+    cr_assert_eq(answers, 1, "once is enough");
 }
