@@ -445,24 +445,43 @@ static struct recover *recover_make(struct recoveries *rs, struct term_context *
     return r;
 }
 
-/* A base chosen before a restart of this agent is final: trainers may have read it. */
-static void recover_start(struct recoveries *rs, struct term_context *tc, uint64_t step)
+static void log_beginning(const struct term_context *tc, uint64_t step)
 {
     const struct decision *d = coordinator_decision(tc->coordinator);
     log_info("recovery of term %" PRIu64 " begins: %s", tc->world.term,
              d->readable          ? "resumed, with the version chosen before the restart"
              : step == TCK_NEWEST ? "the newest version is requested"
                                   : "a given step is requested");
+}
+
+/* The recovery is due at each tick until it has begun. */
+static void log_shortage(struct recoveries *rs, const struct term_context *tc)
+{
+    if (!rs->short_of_memory) {
+        log_error("recovery of term %" PRIu64 " cannot begin, since this agent is out of memory; it is tried again",
+                  tc->world.term);
+    }
+}
+
+/* A base chosen before a restart of this agent is final: trainers may have read it. */
+static void recover_start(struct recoveries *rs, struct term_context *tc, uint64_t step)
+{
+    const struct decision *d = coordinator_decision(tc->coordinator);
     struct recover *r = rs->now = recover_make(rs, tc, step);
+    if (r == NULL) {
+        log_shortage(rs, tc);
+        rs->short_of_memory = true;
+        return;
+    }
+    rs->short_of_memory = false;
+    log_beginning(tc, step);
     failpoint(recovery, begins);
-    if (r != NULL && d->readable) {
+    if (d->readable) {
         recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_RESUME, .version = d->base});
-    } else if (r != NULL) {
+    } else {
         recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_START, .step = step});
     }
-    if (r != NULL) {
-        run(r);
-    }
+    run(r);
 }
 
 static bool all_registered(const struct term_context *tc)

@@ -11,9 +11,10 @@
 
 struct recoveries {
     struct recoveries_setup needs;
-    struct recover *now; /* on the coordinator */
-    struct recover *dry; /* a plan being made for the command */
-    uint64_t number;     /* of the newest request, be it for a fetch or for inventories: no two have the same */
+    struct recover *now;  /* on the coordinator */
+    struct recover *dry;  /* a plan being made for the command */
+    bool short_of_memory; /* for the recovery that is due, as was logged */
+    uint64_t number;      /* of the newest request, be it for a fetch or for inventories: no two have the same */
 };
 
 struct asked_fetch {

@@ -36,8 +36,18 @@ static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static uint32_t requests, answers;
 static uint64_t number; /* of the newest request */
 static bool answers_at_once;
+static bool short_of_memory; /* recover.c, when it allocates */
+static uint32_t lines_logged;
 static bool loses_event; /* the next one of this type that the coordinator is to get */
 static enum event_type lost_event;
+
+/* The linker puts it in calloc's place. */
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return short_of_memory ? NULL : __real_calloc(count, bytes);
+}
 
 /* ---- what recover.c and term_context.c need of the rest of the agent --------------------------------------------- */
 
@@ -332,4 +342,31 @@ Test(recover, that_the_base_is_protected_is_repeated_until_the_decision_says_so)
     recover_tick(recoveries, tc);
     cr_assert(coordinator_decision(tc->coordinator)->based);
     cr_assert_eq(answers, 1, "once is enough");
+}
+
+static void count_lines(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    (void)text;
+    (void)level;
+    lines_logged++;
+}
+
+Test(recover, a_recovery_for_which_there_is_no_memory_is_complained_of_once_and_begins_later)
+{
+    recover_end(recoveries);
+    requests = 0;
+    log_hand(count_lines, NULL, LOG_DEBUG);
+    short_of_memory = true;
+    recover_restore_ask(recoveries, tc, 0, TCK_NEWEST);
+    for (int i = 0; i < 3; i++) {
+        recover_tick(recoveries, tc);
+    }
+    short_of_memory = false;
+    log_hand(NULL, NULL, LOG_ERROR);
+    cr_assert_eq(lines_logged, 1);
+    recover_tick(recoveries, tc);
+    cr_assert(requests > 0);
+    answer(number);
+    cr_assert_eq(answers, 1);
 }
