@@ -7,9 +7,9 @@
 
 #include <criterion/criterion.h>
 
-/* The memory of the shard must be there. The caller frees the term context. */
-static inline struct term_context *one_node(const struct term_setup *setup, uint64_t term, struct hash128 shard,
-                                            uint64_t bytes)
+/* The memory of the shard must be there. decision: the kept one, or NULL. The caller frees the term context. */
+static inline struct term_context *one_node_of(const struct term_setup *setup, uint64_t term, struct hash128 shard,
+                                               uint64_t bytes, const struct decision *decision)
 {
     struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
     struct shard_info info = {.id = shard, .image_bytes = bytes};
@@ -21,8 +21,14 @@ static inline struct term_context *one_node(const struct term_setup *setup, uint
     cr_assert_eq(world_build(term, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(term_context_new(setup, &world, &placement, NULL, &tc, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(term_context_new(setup, &world, &placement, decision, &tc, &err), TCK_OK, "%s", err.text);
     return tc;
+}
+
+static inline struct term_context *one_node(const struct term_setup *setup, uint64_t term, struct hash128 shard,
+                                            uint64_t bytes)
+{
+    return one_node_of(setup, term, shard, bytes, NULL);
 }
 
 #endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The end of a publish, on the coordinator's node, which is the only one here and owns the only shard. */
+#include "agent/drain/drain.h"
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/scrub/memory_scrub.h"
+#include "agent/state/adopt.h"
+#include "agent/state/hard_state.h"
+#include "agent/storage/health.h"
+#include "agent/storage/storage_ops.h"
+#include "base/config.h"
+#include "one_node.h"
+#include "tiers/memory.h"
+#include "tiers/persistent.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define TERM        5
+#define NEWER       8
+#define IMAGE_BYTES 4096
+#define CAP_BYTES   ((uint64_t)64 << 20)
+
+static const struct hash128 shard = {1, 1};
+static const struct version version = {TERM, 10};
+
+static struct config config;
+static struct memory *memory;
+static struct client *trainers; /* none */
+static struct term_context *tc;
+static struct drain *drain;
+static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
+static struct trouble no_trouble;
+static struct adopt_setup adopt;
+
+static uint32_t publishes;      /* under way, or ended */
+static uint64_t *newer_term;    /* of the publish */
+static tier_done_fn *published; /* likewise */
+static void *published_ctx;
+static struct storage_op *op;
+static bool ignored;
+
+static struct event told; /* to the coordinator, last */
+static uint64_t adopted;  /* 0: none */
+
+/* ---- what drain.c and term_context.c need of the rest of the agent ----------------------------------------------- */
+
+const struct kept *hard_state_get(const struct hard_state *state)
+{
+    (void)state;
+    return &kept;
+}
+
+struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
+{
+    (void)clients, (void)term, (void)rank;
+    return NULL;
+}
+
+void twins_free(struct term_context *term_context)
+{
+    (void)term_context;
+}
+
+void driver_step_node(struct term_context *term_context, const struct event *event)
+{
+    (void)term_context, (void)event;
+}
+
+void driver_step_coordinator(struct term_context *term_context, const struct event *event)
+{
+    (void)term_context;
+    cr_assert_eq(adopted, 0, "the term is over before its coordinator has learned the outcome");
+    told = *event;
+}
+
+void rpc_send_coordinator(struct term_context *term_context, uint16_t type, struct writer *w)
+{
+    (void)term_context, (void)type, (void)w;
+}
+
+void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
+{
+    (void)scrub, (void)segment, (void)k, (void)why;
+}
+
+void adopt_term(const struct adopt_setup *by, uint64_t term)
+{
+    cr_assert_eq((const void *)by, (const void *)&adopt);
+    adopted = term;
+}
+
+void health_storage_failed(struct health *of, uint64_t step, const struct error *why)
+{
+    (void)of, (void)step, (void)why;
+}
+
+const struct trouble *health_own(const struct health *of)
+{
+    (void)of;
+    return &no_trouble;
+}
+
+void storage_begin(struct storage_op *begun, struct storage_ops *ops, struct term_context *term_context)
+{
+    (void)ops, (void)term_context;
+    op = begun;
+}
+
+void storage_end(struct storage_op *ended)
+{
+    cr_assert_eq((void *)ended, (void *)op);
+    op = NULL;
+}
+
+bool storage_ignored(const struct storage_op *of)
+{
+    (void)of;
+    return ignored;
+}
+
+bool storage_hangs(const struct storage_ops *ops, const char *what, struct error *err)
+{
+    (void)ops, (void)what, (void)err;
+    return false;
+}
+
+tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
+                            struct error *err)
+{
+    (void)p, (void)item, (void)done, (void)ctx;
+    return error_set(err, TCK_ERR_IO, "nothing is written here");
+}
+
+void persistent_give_up(struct persistent *p)
+{
+    (void)p;
+}
+
+tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done, void *ctx,
+                                struct error *err)
+{
+    (void)p, (void)err;
+    cr_assert_eq(ask->term, TERM);
+    publishes++;
+    newer_term = ask->newer_term;
+    published = done;
+    published_ctx = ctx;
+    return TCK_OK;
+}
+
+/* ---- one node ---------------------------------------------------------------------------------------------------- */
+
+/* All that the version consists of is in the stage. */
+static void report_drained(void)
+{
+    struct manifest_file file = {.shard = shard, .bytes = IMAGE_BYTES, .root = {7, 7}};
+    uint32_t crcs[1] = {3};
+    struct wire_drained m = {.term = TERM, .version = version, .attempt = 1, .ok = true, .count = 1, .files = &file};
+    struct writer w = writer_new(0);
+    file.crcs = crcs;
+    wire_drained_encode(&m, &w);
+    drain_handle_drained(drain, tc, 0, w.data, w.len);
+    writer_free(&w);
+}
+
+static void set_up(void)
+{
+    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
+    struct segment *segment;
+    struct error err = {0};
+    strcpy(config.node, "a");
+    strcpy(config.job, "job");
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+    struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
+    struct decision decision = {.term = TERM,
+                                .seq = 9,
+                                .readable = true,
+                                .based = true,
+                                .watermark = version,
+                                .horizon = version.step + 1,
+                                .drain = version,
+                                .drain_attempt = 1};
+    tc = one_node_of(&term, TERM, shard, IMAGE_BYTES, &decision);
+    struct drain_setup needs = {.config = &config, .adopt = &adopt};
+    cr_assert_eq(drain_new(&needs, &drain, &err), TCK_OK, "%s", err.text);
+    report_drained();
+    cr_assert_eq((int)told.type, (int)EVENT_DRAINED);
+    struct action publish = {.type = ACTION_PUBLISH, .version = version, .attempt = 1};
+    drain_publish(drain, tc, &publish);
+    cr_assert_eq(publishes, 1, "it was not published");
+}
+
+static void tear_down(void)
+{
+    cr_assert_eq((void *)op, NULL, "the operation on storage has not ended");
+    drain_free(drain);
+    term_context_free(tc);
+    memory_free(memory);
+}
+
+TestSuite(drain, .init = set_up, .fini = tear_down);
+
+static void refuse_for(uint64_t term)
+{
+    struct error err = {0};
+    (void)error_set(&err, TCK_ERR_DENIED, "term %d is claimed", (int)term);
+    *newer_term = term;
+    published(published_ctx, &err);
+}
+
+static void assert_told(bool ok)
+{
+    cr_assert_eq((int)told.type, (int)EVENT_PUBLISHED);
+    cr_assert_eq(told.ok, ok);
+    cr_assert_eq(told.attempt, 1);
+}
+
+/* Otherwise the agent could grant a term that it has reserved before that one. */
+Test(drain, a_newer_term_that_a_publish_finds_claimed_is_adopted)
+{
+    refuse_for(NEWER);
+    assert_told(false);
+    cr_assert_eq(adopted, NEWER);
+}
+
+Test(drain, a_publish_that_finds_no_newer_term_ends_none)
+{
+    struct error err = {.code = TCK_OK};
+    published(published_ctx, &err);
+    assert_told(true);
+    cr_assert_eq(adopted, 0);
+}
+
+Test(drain, a_publish_that_failed_otherwise_ends_no_term)
+{
+    struct error err = {0};
+    (void)error_set(&err, TCK_ERR_NOSPC, "No space left on device");
+    published(published_ctx, &err);
+    assert_told(false);
+    cr_assert_eq(adopted, 0);
+}
+
+/* It had been given up, so its outcome changes nothing; but the claim is there. */
+Test(drain, a_newer_term_that_a_late_publish_finds_claimed_is_adopted)
+{
+    struct error hangs = {0};
+    (void)error_set(&hangs, TCK_ERR_TIMEDOUT, "it does not answer");
+    ignored = true;
+    op->give_up(op->ctx, &hangs);
+    assert_told(false);
+    told = (struct event){0};
+    refuse_for(NEWER);
+    cr_assert_eq((int)told.type, 0, "a late outcome was passed on");
+    cr_assert_eq(adopted, NEWER);
+}
