@@ -125,6 +125,13 @@ all_end() {
     for pid in "${trainers[@]}"; do wait "$pid" || bad=1; done
     [ $bad -eq 0 ] || die "a trainer of launch $launch failed: $(grep -h -E 'WRONG|ERROR' "$work"/out."$launch".* | head -3)"
 }
+# none_ends_well WHAT: every trainer of this launch failed; otherwise what happened is said.
+none_ends_well() {
+    local pid
+    for pid in "${trainers[@]}"; do
+        wait "$pid" && die "$1"
+    done
+}
 kill_trainers() {
     local pid
     fault "all trainers killed"

@@ -5,7 +5,7 @@ rmdir "$work/save"
 echo "in the way" >"$work/save"
 begin 1
 run_on a 0 --steps 3 --done
-wait "${trainers[@]}" && die "the trainer attached without an agent"
+none_ends_well "the trainer attached without an agent"
 must_say 0 "ERROR attach: .*the agent cannot start: save_dir $work/save.*agent.log"
 rm "$work/save"
 begin 1

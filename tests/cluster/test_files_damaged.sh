@@ -45,7 +45,7 @@ refused() {
     shift
     for damage in "$@"; do
         damaged "$file" "$damage"
-        wait "${trainers[@]}" && die "$file $damage: a job started on it"
+        none_ends_well "$file $damage: a job started on it"
         kill_node "$node" # its supervisor would try again in the middle of the next damage
         said 0 "ERROR .*$file" || said 1 "ERROR .*$file" || die "$file $damage: the error does not name it: $(out 0)"
         cmp -s "$dir"/v*/manifest.json "$work"/whole/v*/manifest.json || die "$file $damage: the version was touched"

@@ -62,7 +62,7 @@ first=("${trainers[@]}")
 run_id=another_launcher
 begin 1
 run_on a 0 --steps 10
-wait "${trainers[@]}" && die "a second start took the job over"
+none_ends_well "a second start took the job over"
 must_say 0 '^ERROR attach: .*job test is held by a start whose trainers are alive'
 trainers=("${first[@]}")
 run_id=launcher
@@ -92,6 +92,6 @@ gone() { ! builtin kill -0 "$1" 2>/dev/null; }
 wait_for 60 gone "$ended" || die "the agent of b does not end while storage hangs"
 begin 1
 run_on c 0 --steps 2
-wait "${trainers[@]}" && die "an agent without storage"
+none_ends_well "an agent without storage"
 must_say 0 "^ERROR attach: .*save_dir $work/save does not answer"
 kill -CONT "$server"
