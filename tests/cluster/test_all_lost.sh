@@ -21,3 +21,6 @@ run_on d "1" --twins 2 --steps 20 --done
 all_end
 [ "$(restored_step 0)" = 16 ] || die "restored $(restored_step 0) instead of 16"
 [ "$(restored_from 0 storage)" -gt 0 ] || die "not from storage: $(out 0 | grep RESTORED)"
+for rank in 0 1; do # a shard that is asked for again has come from where it came from first
+    [ "$(restored_from $rank local)" = 0 ] || die "rank $rank had nothing here: $(out $rank | grep RESTORED)"
+done

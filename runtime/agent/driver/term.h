@@ -42,10 +42,11 @@ struct term_setup {
 /* A shard of node_setup.shards, and where its slots are. */
 struct local_shard {
     struct segment *segment;
-    uint32_t first_slot;   /* number of its slot 0 in the node machine */
-    uint8_t restored_from; /* enum source_kind of the last fetch */
-    bool gone;             /* a leftover whose segment was freed */
-    uint32_t repair_tries; /* sources tried for a copy that is missing here */
+    uint32_t first_slot;     /* number of its slot 0 in the node machine */
+    struct version restored; /* that the recovery has brought last; VERSION_NONE: none */
+    uint8_t restored_from;   /* enum source_kind of it */
+    bool gone;               /* a leftover whose segment was freed */
+    uint32_t repair_tries;   /* sources tried for a copy that is missing here */
     uint64_t repair_after_ms;
     uint32_t failed_fetches;                 /* since one succeeded */
     uint64_t complained_ms;                  /* time of the last one that was logged */

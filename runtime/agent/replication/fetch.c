@@ -115,6 +115,16 @@ static void log_outcome(const struct fetch *x, const struct error *outcome)
     }
 }
 
+/* A request that is repeated finds here what came for the first one. */
+static void note_source(const struct fetch *x)
+{
+    struct local_shard *local_shard = &x->tc->local_shards[x->local_shard];
+    if (!x->here || !version_is(local_shard->restored, x->ask.version)) {
+        local_shard->restored = x->ask.version;
+        local_shard->restored_from = x->ask.source;
+    }
+}
+
 static void fetch_end(struct fetch *x, const struct error *outcome)
 {
     x->outcome = *outcome;
@@ -123,7 +133,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     x->tc->fetches_failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
         if (!x->repairs) {
-            x->tc->local_shards[x->local_shard].restored_from = x->ask.source;
+            note_source(x);
         }
         x->all->needs.arrived(x->all->needs.ctx, x->tc);
     }

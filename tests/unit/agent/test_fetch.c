@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where a shard was restored from, on the only node, which owns the only shard. */
+#include "agent/driver/protocol_driver.h"
+#include "agent/driver/slot_ops.h"
+#include "agent/driver/twins.h"
+#include "agent/ipc/ipc_server.h"
+#include "agent/replication/fetch.h"
+#include "agent/replication/peer_rpc.h"
+#include "agent/state/hard_state.h"
+#include "agent/storage/storage_ops.h"
+#include "base/config.h"
+#include "one_node.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define TERM        5
+#define IMAGE_BYTES 4096
+#define CAP_BYTES   ((uint64_t)64 << 20)
+
+static const struct hash128 shard = {1, 1};
+static const struct version newest = {TERM - 1, 20}, older = {TERM - 1, 10};
+
+static struct config config;
+static struct memory *memory;
+static struct client *trainers; /* none */
+static struct term_context *tc;
+static struct fetches *fetches;
+static bool leaving;
+static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
+static struct version held[2]; /* by slot */
+static bool damaged;           /* what is held, once it is checked */
+static uint32_t reports, repairs;
+
+/* ---- what fetch.c and term_context.c need of the rest of the agent ----------------------------------------------- */
+
+const struct kept *hard_state_get(const struct hard_state *state)
+{
+    (void)state;
+    return &kept;
+}
+
+struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
+{
+    (void)clients, (void)term, (void)rank;
+    return NULL;
+}
+
+void twins_free(struct term_context *term_context)
+{
+    (void)term_context;
+}
+
+void driver_step_node(struct term_context *term_context, const struct event *event)
+{
+    (void)term_context;
+    if (event->type == EVENT_VERIFIED && event->ok) {
+        held[event->slot] = event->version;
+    } else if (event->type == EVENT_CORRUPT) {
+        held[event->slot] = VERSION_NONE;
+    }
+}
+
+/* The slot that has the version, or else a free one. */
+struct node_answer driver_ask_node(struct term_context *term_context, const struct event *event)
+{
+    (void)term_context;
+    struct node_answer answer = {.given = true, .action = {.type = ACTION_FETCH_SLOT, .slot = NONE32}};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (version_is(held[i], event->version)) {
+            answer.action.slot = i;
+            answer.action.ok = true;
+            return answer;
+        }
+        answer.action.slot = version_none(held[i]) ? i : answer.action.slot;
+    }
+    return answer;
+}
+
+void rpc_send_coordinator(struct term_context *term_context, uint16_t type, struct writer *w)
+{
+    (void)term_context, (void)w;
+    reports += type == WIRE_FETCHED;
+}
+
+void check_slot(const struct check_setup *setup, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx)
+{
+    (void)setup, (void)segment, (void)slot;
+    struct error err = {.code = TCK_OK};
+    if (damaged) {
+        (void)error_set(&err, TCK_ERR_CORRUPT, "the bytes do not match");
+    }
+    done(ctx, &err);
+}
+
+void slot_op_begin(struct slot_ops *ops)
+{
+    (void)ops;
+}
+
+void slot_op_end(struct slot_ops *ops)
+{
+    (void)ops;
+}
+
+void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_context *term_context)
+{
+    (void)op, (void)ops, (void)term_context;
+    cr_assert(false, "storage has nothing");
+}
+
+void storage_end(struct storage_op *op)
+{
+    (void)op;
+}
+
+bool storage_ignored(const struct storage_op *op)
+{
+    (void)op;
+    return false;
+}
+
+tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
+{
+    (void)peers, (void)node, (void)err;
+    *out = NULL;
+    return TCK_OK;
+}
+
+bool peer_is_up(const struct peer *peer)
+{
+    (void)peer;
+    return true;
+}
+
+const struct node_info *peer_node(const struct peer *peer)
+{
+    (void)peer;
+    return &tc->world.nodes[0];
+}
+
+const char *peer_trouble(const struct peer *peer)
+{
+    (void)peer;
+    return "";
+}
+
+tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done, void *ctx,
+                      struct error *err)
+{
+    (void)peer, (void)term, (void)item, (void)err;
+    struct error came = {.code = TCK_OK};
+    done(ctx, &came);
+    return TCK_OK;
+}
+
+static void arrived(void *ctx, struct term_context *term_context)
+{
+    (void)ctx, (void)term_context;
+}
+
+static void repaired(void *ctx, bool ok)
+{
+    (void)ctx;
+    repairs += ok;
+}
+
+/* ---- one node ---------------------------------------------------------------------------------------------------- */
+
+static void set_up(void)
+{
+    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
+    struct segment *segment;
+    struct error err = {0};
+    strcpy(config.node, "a");
+    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+    struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
+    tc = one_node(&term, TERM, shard, IMAGE_BYTES);
+    struct fetches_setup needs = {
+        .config = &config, .term = &tc, .leaving = &leaving, .arrived = arrived, .repaired = repaired};
+    cr_assert_eq(fetches_new(&needs, &fetches, &err), TCK_OK, "%s", err.text);
+}
+
+static void tear_down(void)
+{
+    cr_assert(fetches_none(fetches));
+    fetches_free(fetches);
+    term_context_free(tc);
+    memory_free(memory);
+}
+
+TestSuite(fetch, .init = set_up, .fini = tear_down);
+
+static struct wire_fetch ask_of(struct version version, uint8_t source)
+{
+    return (struct wire_fetch){.term = TERM, .version = version, .source = source, .number = 1};
+}
+
+static void ask(struct version version, uint8_t source)
+{
+    struct wire_fetch m = ask_of(version, source);
+    fetch_handle_ask(fetches, tc, &m);
+}
+
+static void expect_source(uint8_t source)
+{
+    cr_assert_eq((int)tc->local_shards[0].restored_from, (int)source);
+}
+
+/* The answer was under way, or lost. */
+Test(fetch, a_shard_that_is_asked_for_again_has_come_from_where_it_came_from_first)
+{
+    ask(newest, SOURCE_TWIN);
+    expect_source(SOURCE_TWIN);
+    ask(newest, SOURCE_TWIN);
+    cr_assert_eq(reports, 2);
+    expect_source(SOURCE_TWIN);
+}
+
+Test(fetch, what_was_here_before_the_term_is_local)
+{
+    held[0] = newest;
+    ask(newest, SOURCE_TWIN);
+    expect_source(SOURCE_LOCAL);
+}
+
+Test(fetch, what_is_here_in_place_of_the_version_that_was_fetched_is_local)
+{
+    held[0] = older;
+    ask(newest, SOURCE_TWIN);
+    ask(older, SOURCE_LOCAL);
+    expect_source(SOURCE_LOCAL);
+}
+
+Test(fetch, a_copy_in_place_of_a_damaged_one_is_not_local)
+{
+    held[0] = newest;
+    damaged = true;
+    ask(newest, SOURCE_LOCAL);
+    damaged = false;
+    ask(newest, SOURCE_PEER);
+    expect_source(SOURCE_PEER);
+}
+
+Test(fetch, a_repair_does_not_change_where_the_shard_was_restored_from)
+{
+    ask(newest, SOURCE_TWIN);
+    held[0] = held[1] = VERSION_NONE;
+    struct wire_fetch m = ask_of(newest, SOURCE_PEER);
+    fetch_repair(fetches, tc, &m);
+    cr_assert_eq(repairs, 1);
+    expect_source(SOURCE_TWIN);
+}
