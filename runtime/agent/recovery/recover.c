@@ -198,7 +198,7 @@ static void keep_base(const struct recover *r)
     struct version version = recovery_plan(r->machine)->version;
     char text[PASSED_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s", passed_over(r, version));
-    hard_state_put_base(r->all->needs.state, version, text);
+    hard_state_put_base(r->all->needs.state, r->tc->world.term, version, text);
 }
 
 static void log_passed_over(const struct plan *plan, struct version version)

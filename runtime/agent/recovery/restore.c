@@ -154,7 +154,7 @@ void restore_readable(const struct restore_setup *restore, struct term_context *
         return;
     }
     if (m->outcome == TCK_OK) {
-        hard_state_put_base(restore->state, m->version, m->passed_over);
+        hard_state_put_base(restore->state, m->term, m->version, m->passed_over);
     }
     tc->readable = *m;
     tc->readable_known = true;

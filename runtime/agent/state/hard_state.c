@@ -146,13 +146,14 @@ void hard_state_put(struct hard_state *s, const struct kept *kept)
     memcpy(s->head + (s->sequence % 2) * PAGE, page, PAGE);
 }
 
-void hard_state_put_base(struct hard_state *s, struct version base, const char *passed_over)
+void hard_state_put_base(struct hard_state *s, uint64_t term, struct version base, const char *passed_over)
 {
     struct kept kept = s->kept;
-    if (version_is(kept.base, base) && strcmp(kept.passed_over, passed_over) == 0) {
+    if (kept.base_term == term && version_is(kept.base, base) && strcmp(kept.passed_over, passed_over) == 0) {
         return; /* answers are repeated */
     }
     kept.base = base;
+    kept.base_term = term;
     snprintf(kept.passed_over, sizeof(kept.passed_over), "%s", passed_over);
     hard_state_put(s, &kept);
 }

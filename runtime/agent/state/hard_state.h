@@ -29,31 +29,33 @@ struct kept {
     uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
     uint32_t claimed_pid;     /* and its process */
     uint16_t port;            /* that this agent announced to others; 0: not known */
-    struct version base;      /* the newest one that was chosen to be restored, */
+    struct version base;      /* the one that was chosen last to be restored, */
+    uint64_t base_term;       /* by this term; 0: not known */
     char passed_over[PASSED_TEXT_BYTES]; /* and "", or which newer version it took the place of, and why */
 };
 
 /* What follows magic, format and sequence number in the head. Builds that did not keep the last ones left zeros there.
  */
-#define KEPT_FIELDS(F)              \
-    F(u64, agent_id)                \
-    F(u64, term.adopted)            \
-    F(u64, term.joined)             \
-    F(version, watermark)           \
-    F(optional, decision, decision) \
-    F(u16, port)                    \
-    F(u64, save_dir)                \
-    F(u64, reserve.first)           \
-    F(u64, reserve.last)            \
-    F(u64, reserve.given.to)        \
-    F(u64, reserve.given.term)      \
-    F(u64, reserve.given.last)      \
-    F(u64, reserve.given.follows)   \
-    F(u64, reserve.follows)         \
-    F(u64, claimed)                 \
-    F(u32, claimed_pid)             \
-    F(version, base)                \
-    F(str, passed_over, PASSED_TEXT_BYTES)
+#define KEPT_FIELDS(F)                     \
+    F(u64, agent_id)                       \
+    F(u64, term.adopted)                   \
+    F(u64, term.joined)                    \
+    F(version, watermark)                  \
+    F(optional, decision, decision)        \
+    F(u16, port)                           \
+    F(u64, save_dir)                       \
+    F(u64, reserve.first)                  \
+    F(u64, reserve.last)                   \
+    F(u64, reserve.given.to)               \
+    F(u64, reserve.given.term)             \
+    F(u64, reserve.given.last)             \
+    F(u64, reserve.given.follows)          \
+    F(u64, reserve.follows)                \
+    F(u64, claimed)                        \
+    F(u32, claimed_pid)                    \
+    F(version, base)                       \
+    F(str, passed_over, PASSED_TEXT_BYTES) \
+    F(u64, base_term)
 
 must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
                                        struct error *err);
@@ -72,8 +74,9 @@ struct version hard_state_watermark(const struct hard_state *state);
 /* Replaces the head. Cheap: one page of memory and a CRC. */
 void hard_state_put(struct hard_state *state, const struct kept *kept);
 
-/* Trainers are told why this base is not the newest version; the next agent and the next term tell it, too. */
-void hard_state_put_base(struct hard_state *state, struct version base, const char *passed_over);
+/* Trainers of this term are told why this base is not the newest version; the next agent and the next term tell it,
+ * too. */
+void hard_state_put_base(struct hard_state *state, uint64_t term, struct version base, const char *passed_over);
 /* What was kept with this base, "" if another one was chosen since. */
 const char *hard_state_passed_over(const struct hard_state *state, struct version base);
 

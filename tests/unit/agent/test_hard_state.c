@@ -77,6 +77,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     kept.claimed = 7;
     kept.claimed_pid = 4711;
     kept.base = (struct version){3, 20};
+    kept.base_term = 4;
     strcpy(kept.passed_over, "version 3.30 was committed, and no copy of it was found");
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     hard_state_put(first, &kept);
@@ -92,6 +93,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(hard_state_get(second)->reserve.given.last, 11);
     cr_assert_eq(hard_state_get(second)->claimed, 7);
     cr_assert_eq(hard_state_get(second)->claimed_pid, 4711);
+    cr_assert_eq(hard_state_get(second)->base_term, 4);
     cr_assert_str_eq(hard_state_passed_over(second, kept.base), kept.passed_over);
     cr_assert_str_eq(hard_state_passed_over(second, (struct version){3, 21}), "");
     hard_state_free(second);
@@ -101,9 +103,12 @@ Test(state, tells_of_a_base_what_it_took_the_place_of_until_another_one_is_chose
 {
     struct shelf shelf = {0};
     struct hard_state *state = open_state(&shelf);
-    hard_state_put_base(state, (struct version){3, 20}, "version 3.30 is damaged");
+    hard_state_put_base(state, 4, (struct version){3, 20}, "version 3.30 is damaged");
     cr_assert_str_eq(hard_state_passed_over(state, (struct version){3, 20}), "version 3.30 is damaged");
-    hard_state_put_base(state, (struct version){4, 40}, "");
+    cr_assert_eq(hard_state_get(state)->base_term, 4);
+    hard_state_put_base(state, 5, (struct version){3, 20}, "version 3.30 is damaged");
+    cr_assert_eq(hard_state_get(state)->base_term, 5, "the same base may be chosen again");
+    hard_state_put_base(state, 6, (struct version){4, 40}, "");
     cr_assert_str_eq(hard_state_passed_over(state, (struct version){3, 20}), "");
     hard_state_free(state);
 }
@@ -156,24 +161,25 @@ Test(state, keeps_the_bytes_of_its_head)
         .claimed_pid = 4711,
         .port = 40123,
         .base = {3, 18},
+        .base_term = 4,
         .passed_over = "one"};
     hard_state_put(state, &kept); /* the second after the one of the start */
-    head_is(&shelf, 277,
+    head_is(&shelf, 285,
             "746b737461746531050000000200000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000001040000000000000008000000000000000000000000000000000000"
             "0000000000000000040000000000000014000000000000002900000000000000000000000000000001280000"
             "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
             "0000bb9cefcdab907856341208000000000000000b0000000000000063000000000000000700000000000000"
             "0c00000000000000030000000000000006000000000000000700000000000000671200000300000000000000120000000000000003"
-            "006f6e65");
+            "006f6e650400000000000000");
     kept.decision = (struct decision){0};
     hard_state_put(state, &kept);
     hard_state_put(state, &kept);
-    head_is(&shelf, 160,
+    head_is(&shelf, 168,
             "746b737461746531050000000400000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000000bb9cefcdab907856341208000000000000000b0000000000000063"
             "0000000000000007000000000000000c00000000000000030000000000000006000000000000000700000000"
-            "000000671200000300000000000000120000000000000003006f6e65");
+            "000000671200000300000000000000120000000000000003006f6e650400000000000000");
     hard_state_free(state);
 }
 

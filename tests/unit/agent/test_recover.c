@@ -57,9 +57,10 @@ const struct kept *hard_state_get(const struct hard_state *state)
     return &kept;
 }
 
-void hard_state_put_base(struct hard_state *state, struct version base, const char *passed_over)
+void hard_state_put_base(struct hard_state *state, uint64_t term, struct version base, const char *passed_over)
 {
     (void)state;
+    (void)term;
     (void)passed_over;
     kept.base = base;
 }
