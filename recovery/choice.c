@@ -2,6 +2,8 @@
  * Chooses the newest version that can be restored, or none if there may be a newer one that cannot be seen now. */
 #include "recovery/choice.h"
 
+#include "recovery/former_bases.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +54,7 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     verdict.other_layout = !seen->layout_matches;
     verdict.missing = replica_index_cover(c->copies, seen->version, c->coverage, &example);
     verdict.counted = is_stored(c->input, seen->version) || replica_index_committed(c->copies, seen->version) ||
-                      version_is(c->input->base, seen->version);
+                      was_restored_before(c->input, seen->version);
     if (example != NONE32) {
         verdict.example = c->input->world->shards[example].id;
     }
@@ -170,8 +172,8 @@ static void pass_all_gone(const struct choice *c)
 {
     for (uint32_t i = 0; i < c->input->inventory_count; i++) {
         pass_gone(c, c->input->inventories[i].watermark);
+        pass_gone(c, c->input->inventories[i].base);
     }
-    pass_gone(c, c->input->base);
     pass_gone(c, c->input->storage.noted);
 }
 
@@ -199,20 +201,19 @@ static bool nothing_committed(const struct replica_index *copies)
     return nothing;
 }
 
-/* Absence is proved if storage was listed completely, no agent knows of a commit, and no trainer has restored
- * anything. */
+/* Absence is proved if storage was listed completely, and no agent knows of a commit or a restore. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
     const struct plan_input *input = copies->input;
     const struct storage_view *storage = &input->storage;
     bool nothing = copies->seen_count == 0 || nothing_committed(copies);
     nothing = nothing && storage->complete && storage->unsure == NULL && storage->noted.term <= storage->forgotten;
-    nothing = nothing && input->base.term <= storage->forgotten;
     for (uint32_t i = 0; i < storage->unfit_count; i++) {
         nothing = nothing && storage->unfit[i].version.term <= storage->forgotten;
     }
     for (uint32_t i = 0; nothing && i < input->inventory_count; i++) {
-        nothing = !knows_a_commit(input, &input->inventories[i]);
+        const struct inventory *inventory = &input->inventories[i];
+        nothing = !knows_a_commit(input, inventory) && inventory->base.term <= storage->forgotten;
     }
     return nothing;
 }
@@ -494,15 +495,17 @@ static void explain_loss(const struct plan_input *input, struct plan *plan)
 
 static void explain_version(const struct plan_input *input, struct plan *plan)
 {
+    struct version v = version_none(plan->reshard) ? plan->version : plan->reshard;
     char what[DESCRIBED_BYTES] = "";
     if (plan->passed_count > 0) {
         describe_all_passed(input, plan, what, sizeof(what));
     }
     if (newest_counted(plan) != NULL) {
         snprintf(plan->passed_text, sizeof(plan->passed_text), "%s", what);
+    } else if (input->step == TCK_NEWEST && version_none(input->only)) {
+        snprintf(plan->passed_text, sizeof(plan->passed_text), "%s", told_before(input, v));
     }
     const char *joint = plan->passed_count > 0 ? "; " : "";
-    struct version v = version_none(plan->reshard) ? plan->version : plan->reshard;
     snprintf(plan->reason, sizeof(plan->reason), "%s%s" V_FMT " is %s", what, joint, V_ARG(v),
              version_none(plan->reshard) ? "complete" : "published with another layout");
 }

@@ -89,13 +89,24 @@ static bool may_be_outside(const struct recovery *r, struct version known, struc
     return newer && counts && !version_is(known, input->storage.give_up) && count_silent_since(r, known.term) > 0;
 }
 
+/* A version that was restored before, or whose commit is noted. */
+static bool has_newer_outside(const struct recovery *r, struct version chosen)
+{
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        if (may_be_outside(r, r->inventories[i].base, chosen)) {
+            return true;
+        }
+    }
+    return may_be_outside(r, r->input.storage.noted, chosen);
+}
+
 bool outsiders_may_know_better(const struct recovery *r, const struct plan *plan)
 {
     struct version chosen = version_none(plan->version) ? plan->reshard : plan->version;
     if (version_none(chosen)) {
         return count_silent_since(r, 0) > 0;
     }
-    if (may_be_outside(r, r->input.base, chosen) || may_be_outside(r, r->input.storage.noted, chosen)) {
+    if (has_newer_outside(r, chosen)) {
         return true;
     }
     /* So many nodes had each shard of a committed version. If fewer nodes are silent, they cannot be the reason that it

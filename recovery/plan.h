@@ -56,8 +56,7 @@ struct plan_input {
     const struct bad_copy *bad;
     uint64_t step;         /* TCK_NEWEST or the one asked for */
     struct version only;   /* no other version is a candidate; VERSION_NONE: all are */
-    uint64_t unused_terms; /* as of struct recovery_setup, */
-    struct version base;   /* likewise */
+    uint64_t unused_terms; /* as of struct recovery_setup */
 };
 
 struct plan_action {
@@ -77,7 +76,7 @@ struct passed_over {
     bool poisoned, other_layout;
     bool unsaved; /* of another layout and complete in memory, but not on storage, so it cannot be resharded */
     bool counted; /* it was committed or published: passing it over is a loss, which is always reported */
-    bool gone;    /* no copy of it was seen, but some agent knows of its commit, or it is the base */
+    bool gone;    /* no copy of it was seen, but some agent knows of its commit, or it was restored before */
     const struct unfit_version *unfit; /* what is wrong with it on storage, of plan_input; or NULL */
 };
 
@@ -94,9 +93,9 @@ struct plan {
     struct version version;  /* VERSION_NONE: nothing restorable; see reason */
     struct version fallback; /* the newest complete one before it; VERSION_NONE: none */
     enum plan_block blocked; /* then there is no version, and the reason names what blocks the choice */
-    bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, there is no
-                           base, and no copy of anything is there, or only of versions that are not complete and that no
-                           agent knows to be committed */
+    bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, nothing was
+                           restored before, and no copy of anything is there, or only of versions that are not complete
+                           and that no agent knows to be committed */
     struct version reshard; /* VERSION_NONE, or the version to take: published, and of another layout. version is none
                                then, and there are no actions: each rank reads what it needs */
     bool from_storage_only;

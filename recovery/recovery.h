@@ -28,8 +28,6 @@ struct recovery_setup {
     uint32_t max_tries;    /* for problems that may pass: fetches of a shard that the node itself cannot take, and the
                               least number of rounds in which such copies are tried again */
     uint64_t unused_terms; /* terms right before the world's own in which nothing was saved */
-    struct version base;   /* the one chosen last, as far as this coordinator knows. Trainers may have restored it, so
-                              users are told if it is passed over, even if its commit is not known */
     bool first_owner_suffices; /* READY comes as soon as one owner of each shard has it, along with all nodes that
                                   had it themselves: the trainers pass it on, and the nodes of the other owners fetch
                                   it meanwhile */

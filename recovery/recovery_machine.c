@@ -373,7 +373,6 @@ static void forget_what_was_known(struct recovery *r)
     r->input = (struct plan_input){
         .world = r->setup.world,
         .unused_terms = r->setup.unused_terms,
-        .base = r->setup.base,
         .placement = r->setup.placement,
         .inventories = r->inventories,
         .bad = r->bad,

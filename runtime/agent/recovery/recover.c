@@ -46,17 +46,9 @@ static void broadcast(struct recoveries *rs, struct term_context *tc, const stru
     restore_readable(rs->needs.restore, tc, m);
 }
 
-/* What users are told that this version takes the place of. The term before may have ended before its trainers were
- * told why it had chosen the same version. */
-static const char *passed_over(const struct recover *r, struct version version)
-{
-    const struct plan *plan = recovery_plan(r->machine);
-    bool says = plan != NULL && (plan->passed_text[0] != '\0' || r->step != TCK_NEWEST);
-    return says ? plan->passed_text : hard_state_passed_over(r->all->needs.state, version);
-}
-
 static void broadcast_readable(struct recover *r, tck_status_t outcome, struct version version, const char *reason)
 {
+    const struct plan *plan = recovery_plan(r->machine);
     struct term_context *tc = r->tc;
     struct wire_readable m = {.term = tc->world.term,
                               .asked_step = r->step,
@@ -66,8 +58,8 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
     snprintf(m.reason, sizeof(m.reason), "%s", reason);
     if (outcome == TCK_OK) {
         snprintf(m.passed_over, sizeof(m.passed_over), "%s", hard_state_passed_over(r->all->needs.state, version));
-    } else {
-        snprintf(m.passed_over, sizeof(m.passed_over), "%s", passed_over(r, version));
+    } else if (plan != NULL) {
+        snprintf(m.passed_over, sizeof(m.passed_over), "%s", plan->passed_text);
     }
     broadcast(r->all, tc, &m);
 }
@@ -195,10 +187,8 @@ static void feed_coordinator(struct term_context *tc, enum event_type type, stru
 
 static void keep_base(const struct recover *r)
 {
-    struct version version = recovery_plan(r->machine)->version;
-    char text[PASSED_TEXT_BYTES];
-    snprintf(text, sizeof(text), "%s", passed_over(r, version));
-    hard_state_put_base(r->all->needs.state, r->tc->world.term, version, text);
+    const struct plan *plan = recovery_plan(r->machine);
+    hard_state_put_base(r->all->needs.state, r->tc->world.term, plan->version, plan->passed_text);
 }
 
 static void log_passed_over(const struct plan *plan, struct version version)
@@ -430,7 +420,6 @@ static struct recover *recover_make(struct recoveries *rs, struct term_context *
     r->answered = calloc(tc->world.node_count, sizeof(*r->answered));
     struct recovery_setup setup = {.world = &tc->world,
                                    .unused_terms = reservation_unused(rs->needs.reservations, tc->world.term),
-                                   .base = hard_state_get(rs->needs.state)->base,
                                    .placement = &tc->placement,
                                    .wait_ms = rs->needs.config->restore_wait_ms,
                                    .max_tries = FETCH_TRIES,

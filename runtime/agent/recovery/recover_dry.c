@@ -5,7 +5,6 @@
 
 #include "agent/membership/reservation.h"
 #include "agent/recovery/recover_internal.h"
-#include "agent/state/hard_state.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -27,7 +26,6 @@ static json_t *make_plan(const struct recover *r, struct error *err)
 {
     struct plan_input input = {.world = &r->tc->world,
                                .unused_terms = reservation_unused(r->all->needs.reservations, r->tc->world.term),
-                               .base = hard_state_get(r->all->needs.state)->base,
                                .placement = &r->tc->placement,
                                .inventory_count = r->inventory_count,
                                .inventories = r->inventories,

@@ -32,7 +32,6 @@ static struct memory *memory;
 static struct client *trainers; /* none */
 static struct recoveries *recoveries;
 static struct term_context *tc;
-static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static uint32_t requests, answers;
 static uint64_t number; /* of the newest request */
 static bool answers_at_once;
@@ -51,18 +50,12 @@ void *__wrap_calloc(size_t count, size_t bytes)
 
 /* ---- what recover.c and term_context.c need of the rest of the agent --------------------------------------------- */
 
-const struct kept *hard_state_get(const struct hard_state *state)
-{
-    (void)state;
-    return &kept;
-}
-
 void hard_state_put_base(struct hard_state *state, uint64_t term, struct version base, const char *passed_over)
 {
     (void)state;
     (void)term;
+    (void)base;
     (void)passed_over;
-    kept.base = base;
 }
 
 const char *hard_state_passed_over(const struct hard_state *state, struct version base)

@@ -16,6 +16,9 @@ static struct inventory some_inventory(void)
     strcpy(inventory.node.address, "10.0.0.1:40123");
     inventory.watermark = (struct version){3, 120};
     inventory.newest_step = 140;
+    inventory.base = (struct version){2, 100};
+    inventory.base_term = 3;
+    strcpy(inventory.passed_over, "version 2.110 is damaged on storage");
     fixture_hold(&inventory, &w, 1, (struct version){3, 120});
     fixture_hold(&inventory, &w, 1, (struct version){3, 110});
     fixture_hold(&inventory, &w, 0, (struct version){3, 120});
@@ -46,6 +49,9 @@ Test(inventory, comes_back_as_it_was_sent)
     cr_assert(eq(u64, got.node.agent_id, sent.node.agent_id));
     cr_assert(version_is(got.watermark, sent.watermark));
     cr_assert(eq(u64, got.newest_step, sent.newest_step));
+    cr_assert(version_is(got.base, sent.base));
+    cr_assert(eq(u64, got.base_term, sent.base_term));
+    cr_assert(eq(str, got.passed_over, sent.passed_over));
     cr_assert(eq(u32, got.count, sent.count));
     for (uint32_t i = 0; i < got.count; i++) {
         cr_assert(hash128_is(got.holdings[i].shard, sent.holdings[i].shard));
@@ -117,11 +123,15 @@ Test(inventory, keeps_its_bytes)
     struct inventory inventory = {.node = {.name = "a", .domain = "r", .address = "x:1", .agent_id = 6},
                                   .watermark = {3, 40},
                                   .newest_step = 50,
+                                  .base = {2, 30},
+                                  .base_term = 3,
+                                  .passed_over = "one",
                                   .count = 2,
                                   .holdings = holdings};
     struct writer w = writer_new(0);
     inventory_encode(&inventory, &w);
-    codec_bytes(&w, "010100610100720300783a310600000000000000030000000000000028000000000000003200000000000000"
+    codec_bytes(&w, "020100610100720300783a310600000000000000030000000000000028000000000000003200000000000000"
+                    "02000000000000001e00000000000000030000000000000003006f6e65"
                     "02000000887766554433221100ffeeddccbbaa99887766554433222103000000000000000300000000000000"
                     "2800000000000000887766554433222103000000000000000020000000000000018877665544332221030000"
                     "0000000000887766554433221100ffeeddccbbaa990300000000000000290000000000000088776655443322"

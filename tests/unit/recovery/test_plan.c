@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -1217,7 +1218,7 @@ Test(plan, a_version_that_was_restored_before_is_told_of_if_it_is_passed_over)
     struct scene s;
     scene_init(&s, 2);
     hold_everywhere(&s, V(3, 110));
-    s.input.base = V(3, 120);
+    s.inventories[1].base = V(3, 120);
     scene_plan(&s);
     assert_version(&s, V(3, 110));
     cr_assert(strstr(s.plan.passed_text, "version 3.120 was restored before") != NULL, "%s", s.plan.passed_text);
@@ -1232,7 +1233,7 @@ Test(plan, a_version_that_was_restored_before_and_is_lost_is_no_fresh_start)
 {
     struct scene s;
     scene_init(&s, 2);
-    s.input.base = V(3, 120);
+    s.inventories[1].base = V(3, 120);
     scene_plan(&s);
     cr_assert_not(s.plan.nothing_saved, "%s", s.plan.reason);
     cr_assert(strstr(s.plan.reason, "version 3.120 was restored before") != NULL, "%s", s.plan.reason);
@@ -1243,6 +1244,118 @@ Test(plan, a_version_that_was_restored_before_and_is_lost_is_no_fresh_start)
     s.input.storage.forgotten = 3;
     scene_plan(&s);
     cr_assert(s.plan.nothing_saved, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+static void remember(struct inventory *inventory, uint64_t term, struct version base, const char *passed_over)
+{
+    inventory->base = base;
+    inventory->base_term = term;
+    snprintf(inventory->passed_over, sizeof(inventory->passed_over), "%s", passed_over);
+}
+
+/* The term that chose it may have ended, and its coordinator been lost, before its trainers were told. */
+Test(plan, a_version_that_is_restored_again_is_told_of_with_what_any_agent_knows_that_it_took_the_place_of)
+{
+    struct scene s;
+    scene_init(&s, 3);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[2], 4, V(3, 110), "version 3.120 is damaged");
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert_str_eq(s.plan.passed_text, "version 3.120 is damaged");
+    scene_free(&s);
+}
+
+Test(plan, what_another_version_took_the_place_of_is_not_told_of_this_one)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[1], 2, V(1, 40), "version 1.50 is damaged");
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(s.plan.passed_text[0] == 0, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+Test(plan, of_what_agents_remember_differently_the_newest_term_counts)
+{
+    struct scene s;
+    scene_init(&s, 3);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[0], 0, V(3, 110), "of a build that did not keep the term");
+    remember(&s.inventories[1], 6, V(3, 110), "version 5.130 is damaged");
+    remember(&s.inventories[2], 5, V(3, 110), "version 3.120 is damaged");
+    scene_plan(&s);
+    cr_assert_str_eq(s.plan.passed_text, "version 5.130 is damaged");
+    scene_free(&s);
+}
+
+/* It may have reached none of those that knew why. */
+Test(plan, a_later_term_that_said_nothing_hides_nothing)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[0], 5, V(3, 110), "");
+    remember(&s.inventories[1], 4, V(3, 110), "version 3.120 is damaged");
+    scene_plan(&s);
+    cr_assert_str_eq(s.plan.passed_text, "version 3.120 is damaged");
+    scene_free(&s);
+}
+
+Test(plan, what_is_passed_over_now_is_told_before_what_was_passed_over_earlier)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[0], 4, V(3, 110), "version 3.120 is damaged");
+    s.inventories[1].watermark = V(4, 130);
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(strstr(s.plan.passed_text, "version 4.130 was committed") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+/* It is no loss: whoever asks for a step has chosen it. */
+Test(plan, of_a_step_that_was_asked_for_nothing_is_told)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[0], 4, V(3, 110), "version 3.120 is damaged");
+    s.input.step = 110;
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(s.plan.passed_text[0] == 0, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+/* Its only copies went bad before they were protected, and an older version takes its place. */
+Test(plan, a_base_that_was_given_up_is_told_of)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    hold_everywhere(&s, V(3, 110));
+    remember(&s.inventories[0], 4, V(3, 115), "version 3.120 is damaged");
+    remember(&s.inventories[1], 4, V(3, 115), "version 3.120 is damaged");
+    scene_plan(&s);
+    assert_version(&s, V(3, 110));
+    cr_assert(strstr(s.plan.passed_text, "version 3.115 was restored before") != NULL, "%s", s.plan.passed_text);
+    scene_free(&s);
+}
+
+Test(plan, a_version_in_another_sharding_is_told_of_with_what_it_took_the_place_of_before)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(3, 110), 0, 2);
+    s.stored[0].layout = (struct hash128){9, 9};
+    remember(&s.inventories[1], 4, V(3, 110), "version 3.120 is damaged");
+    scene_plan(&s);
+    cr_assert(version_is(s.plan.reshard, V(3, 110)), "%s", s.plan.reason);
+    cr_assert_str_eq(s.plan.passed_text, "version 3.120 is damaged");
     scene_free(&s);
 }
 

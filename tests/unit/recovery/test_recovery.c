@@ -136,8 +136,8 @@ static uint32_t held_by(const struct course *c, uint32_t node)
 }
 
 /* The node answers; it owns and holds what it should of these versions (up to VERSION_NONE). */
-static void answer(struct course *c, uint32_t node, struct version watermark, const struct version *versions,
-                   uint64_t now_ms)
+static struct inventory make_inventory(struct course *c, uint32_t node, struct version watermark,
+                                       const struct version *versions)
 {
     struct inventory inventory = fixture_inventory(&c->world, node);
     inventory.watermark = watermark;
@@ -145,6 +145,13 @@ static void answer(struct course *c, uint32_t node, struct version watermark, co
         fixture_hold(&inventory, &c->world, node, *versions);
         fixture_hold(&inventory, &c->world, held_by(c, node), *versions);
     }
+    return inventory;
+}
+
+static void answer(struct course *c, uint32_t node, struct version watermark, const struct version *versions,
+                   uint64_t now_ms)
+{
+    struct inventory inventory = make_inventory(c, node, watermark, versions);
     step_inventory(c, &inventory, now_ms);
 }
 
@@ -1570,6 +1577,13 @@ Test(recovery, does_not_wait_for_outsiders_of_terms_before_the_newer_version)
     course_free(&c);
 }
 
+static void answer_with_base(struct course *c, uint32_t node, struct version held, struct version base)
+{
+    struct inventory inventory = make_inventory(c, node, held, VERSIONS(held));
+    inventory.base = base;
+    step_inventory(c, &inventory, 0);
+}
+
 /* 3.20 was restored by the term before, or is noted as committed, and no member has anything of it. 3.10 is complete.
  */
 static void start_without_the_newest(struct course *c, struct version base, struct version noted,
@@ -1580,13 +1594,14 @@ static void start_without_the_newest(struct course *c, struct version base, stru
     fixture_add_private_shards(&c->world, 4096);
     cr_assert(eq(int, placement_build(&c->world, 2, &c->placement, &err), TCK_OK));
     struct recovery_setup setup = {
-        .world = &c->world, .placement = &c->placement, .wait_ms = WAIT_MS, .max_tries = MAX_TRIES, .base = base};
+        .world = &c->world, .placement = &c->placement, .wait_ms = WAIT_MS, .max_tries = MAX_TRIES};
     cr_assert(eq(int, recovery_new(&setup, &c->recovery), TCK_OK));
     step_start(c, TCK_NEWEST, 0);
     step_stored(c, &(struct storage_view){.complete = true, .noted = noted}, 0);
     struct known_node known = outsider(c, 0x4000, outsider_term);
     step_known(c, &known);
-    for (uint32_t i = 0; i < NODES; i++) {
+    answer_with_base(c, 0, V(3, 10), base);
+    for (uint32_t i = 1; i < NODES; i++) {
         answer(c, i, V(3, 10), VERSIONS(V(3, 10)), 0);
     }
     step_asked_all(c, 0);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The bases of earlier terms, as inventories remember them. */
+#include "recovery/former_bases.h"
+
+bool was_restored_before(const struct plan_input *input, struct version version)
+{
+    for (uint32_t i = 0; i < input->inventory_count; i++) {
+        if (version_is(input->inventories[i].base, version)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of several texts that of the newest term counts. A later term without a text may have chosen the same version when
+ * nobody could be reached who remembered why. */
+const char *told_before(const struct plan_input *input, struct version version)
+{
+    const struct inventory *newest = NULL;
+    for (uint32_t i = 0; i < input->inventory_count; i++) {
+        const struct inventory *inventory = &input->inventories[i];
+        bool tells = version_is(inventory->base, version) && inventory->passed_over[0] != '\0';
+        if (tells && (newest == NULL || inventory->base_term > newest->base_term)) {
+            newest = inventory;
+        }
+    }
+    return newest != NULL ? newest->passed_over : "";
+}
