@@ -454,15 +454,15 @@ static bool is_promised(void)
     return losses + left < wanted_copies(sealed->shape);
 }
 
-/* Some machine's agent knew that it was committed, or the coordinator's that it was restored. If none does, storage is
- * all there is. */
+/* Some machine's agent knew that it was committed or restored. If none does, storage is all there is. */
 static bool is_known(const struct host *coordinator)
 {
     if (!is_older(coordinator->restored, promise)) {
         return true;
     }
     for (uint32_t i = 0; i < sim.host_count; i++) {
-        if ((known_hosts() >> i & 1) && !is_older(sim.hosts[i].knows, promise)) {
+        const struct host *host = &sim.hosts[i];
+        if ((known_hosts() >> i & 1) && !(is_older(host->knows, promise) && is_older(host->restored, promise))) {
             return true;
         }
     }
