@@ -83,14 +83,14 @@ static void digest_work(void *ctx)
 }
 
 /* A trainer with records on devices may have computed the digests there; the copy must match them. */
-static bool arrived_whole(const struct digest_op *op)
+static bool matches_device_digests(const struct digest_op *op)
 {
     const struct sealed *sealed = &op->sealed;
     if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->root)) {
         return true;
     }
     log_error("version %" PRIu64 ".%" PRIu64
-              ": slot %u does not match the digests of its trainer's device: the copy was damaged in "
+              ": slot %u does not match the digests that its trainer's device computed: the copy was damaged in "
               "transit or in memory",
               op->version.term, op->version.step, op->slot);
     return false;
@@ -104,7 +104,7 @@ static void digest_done(void *ctx, bool canceled)
                           .slot = op->slot,
                           .version = op->version,
                           .root = op->root,
-                          .ok = !canceled && arrived_whole(op),
+                          .ok = !canceled && matches_device_digests(op),
                           .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
     driver_step_node(op->tc, &event);
     free(op);
@@ -161,7 +161,7 @@ static void replica_event(struct term_context *tc, const struct replica_op *op, 
     driver_step_node(tc, &event);
 }
 
-/* The refusal for a holder's answer that no retry would change. */
+/* Maps an answer of a holder that no retry would change to a refusal. */
 static enum refusal refusal_of(tck_status_t status)
 {
     if (status == TCK_ERR_CORRUPT) {
@@ -260,7 +260,7 @@ static const char *writer_text(const struct term_context *tc, const struct actio
     return text;
 }
 
-/* Rate-limited: while a node is away, every save is refused. */
+/* Rate-limited: while a node is down, every save is refused. */
 static void log_refusal(struct term_context *tc, const struct action *a)
 {
     struct log_limit *limit = &tc->refused[a->refusal];
@@ -312,9 +312,9 @@ static void show_stage(struct shared_status *shared, const struct action *a)
     }
 }
 
-/* ---- what trainers are told ---------------------------------------------------------------------------------- */
+/* ---- notifications to trainers ----------------------------------------------------------------------------------- */
 
-/* Marks the headers of a committed version: a hint for recoveries, which must not fall behind a commit unnoticed. */
+/* Marks the headers of a committed version: a hint for recoveries, which must not go back past a commit unnoticed. */
 static void mark_committed(struct term_context *tc, struct version version)
 {
     for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
@@ -354,7 +354,7 @@ static void notify(struct term_context *tc, const struct action *a)
 
 /* ---- to the coordinator -------------------------------------------------------------------------------------- */
 
-/* Roots of the shards that other nodes own, too. They are equal as long as data-parallel ranks agree. */
+/* Roots of the shards that other nodes also own. They are equal as long as data-parallel ranks agree. */
 static uint32_t twin_roots(const struct term_context *tc, struct version version, struct wire_root *roots)
 {
     uint32_t count = 0;
@@ -390,7 +390,7 @@ static void send_ready(struct term_context *tc, const struct action *a)
     free(roots);
 }
 
-/* True if this rank fills the shard's slot and another node owns the shard, too. */
+/* True if this rank fills the shard's slot and another node also owns the shard. */
 static bool is_early_root(const struct term_context *tc, uint32_t i, uint32_t rank, const struct msg_roots *m,
                           struct hash128 shard)
 {
@@ -455,7 +455,7 @@ void actions_carry_out(struct term_context *tc, const struct action *a)
     case ACTION_REJECT_OFFER:
     case ACTION_ACK_OFFER:
     case ACTION_FETCH_SLOT:
-        break; /* answers: driver_ask_node */
+        break; /* answers, returned by driver_ask_node */
     case ACTION_SEND_READY:
         send_ready(tc, a);
         break;

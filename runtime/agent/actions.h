@@ -7,7 +7,7 @@
 #include "base/message.h"
 
 void actions_carry_out(struct term_context *tc, const struct action *a);
-/* Sends the coordinator the roots that a local rank's devices computed, of the shards that have twins.
+/* Sends the coordinator the roots that a local rank's devices computed for shards that have twins.
  */
 void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg_roots *m);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The life of the agent: it is put together, its clocks tick, it is taken apart. */
+ * The life cycle of the agent: creation, periodic work, destruction. */
 #include "agent/agent.h"
 
 #include "agent/client_requests.h"
@@ -59,7 +59,7 @@ static void on_tick(void *ctx)
     }
     if (tc != NULL && !tc->closed) {
         driver_tick(tc);
-        writers_look(&agent->writers);
+        writers_check(&agent->writers);
         rpc_registered_tick(tc);
         recover_tick(agent->recoveries, tc);
     }
@@ -101,10 +101,10 @@ static void on_slow_tick(void *ctx)
     struct term_context *tc = agent->term_context;
     trainers_tick(agent->trainers);
     if (tc != NULL && !tc->closed) {
-        term_context_take_seals(tc);
+        term_context_report_seals(tc);
         restore_tick(&agent->restore, tc);
         trainers_targets(agent->trainers, tc);
-        metadata_note_commit(agent->metadata, tc); /* this agent's predecessor may have committed it */
+        metadata_note_commit(agent->metadata, tc); /* the previous agent process may have committed it */
         metadata_note_world(agent->metadata, &tc->world, client_of_rank(agent->clients, tc->world.term, 0));
         reservation_tick(agent->reservations, tc);
         remove_leftovers(agent);

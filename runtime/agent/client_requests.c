@@ -212,10 +212,10 @@ void client_requests_client_gone(void *ctx, struct client *client)
                         ? term_context_local_rank(tc, client->rank)
                         : -1;
     if (local >= 0 && client_of_rank(agent->clients, client->term, client->rank) == NULL) {
-        term_context_take_seal(tc, (uint32_t)local);
+        term_context_report_seal(tc, (uint32_t)local);
         struct event event = {.type = EVENT_RANK_LOST, .rank = (uint32_t)local};
         driver_step_node(tc, &event);
-        writers_look(&agent->writers);
+        writers_check(&agent->writers);
     }
 }
 

@@ -10,7 +10,7 @@
 struct agent;
 struct client;
 
-/* What the socket reports; ctx: the agent. */
+/* Callbacks of the IPC server; ctx is the agent. */
 void client_requests_handle(void *ctx, struct client *client, const struct ipc_frame *frame);
 /* The connection has ended: the term loses its rank unless another connection has it. */
 void client_requests_client_gone(void *ctx, struct client *client);

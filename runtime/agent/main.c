@@ -43,12 +43,12 @@ static void on_signal(void *ctx, uint32_t events)
 {
     (void)events;
     struct agent *agent = ctx;
-    log_info("received a signal: ending");
+    log_info("received a signal: exiting");
     fdstore_stopping(agent->fdstore);
     loop_stop(agent->loop);
 }
 
-/* SIGTERM and SIGINT end the loop in order; the fd is the caller's. */
+/* SIGTERM and SIGINT end the loop cleanly. The caller owns the descriptor. */
 static int signals(void)
 {
     sigset_t set;
@@ -60,7 +60,7 @@ static int signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* This process maps the state of the trainers: no core dumps, no ptrace by other processes of the user. */
+/* This process maps the trainers' state, so core dumps and ptrace by the user's other processes are disabled. */
 static void disable_core_dumps(void)
 {
     struct rlimit none = {0, 0};
@@ -98,21 +98,22 @@ static void exec_with_ucx_environment(const struct config *config, const char *f
     execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
 }
 
-/* One attempt to start, for start errors. */
+/* One attempt to start, as reported in start errors. */
 struct attempt {
     const struct config *config;
     uint64_t began_ms;
     uint32_t slow_ms; /* the start counts as slow after this */
 };
 
-/* Trainers that wait for this agent report what is in this file. Its second line (when the attempt began; its process
- * if it is not over) lets them skip an attempt that failed before they began to wait. err NULL: it has started. */
+/* Writes the file that trainers waiting for this agent report from. Its second line (the time of the attempt, and its
+ * process if it is not over) lets them skip an attempt that failed before they began to wait. err NULL: the start
+ * succeeded. */
 static void write_start_error(const struct attempt *attempt, const struct error *err, bool is_over)
 {
     const struct config *config = attempt->config;
     char dir[2 * CONFIG_PATH];
     int dir_fd = -1;
-    struct error ignored; /* the log has the error, too */
+    struct error ignored; /* the log also has the error */
     snprintf(dir, sizeof(dir), "%s/%s/%s", config->runtime_dir, config->job, config->node);
     if (ipc_open_dir(dir, &dir_fd, &ignored) != TCK_OK) {
         return;
@@ -126,15 +127,15 @@ static void write_start_error(const struct attempt *attempt, const struct error 
     close(dir_fd);
 }
 
-/* True if a trainer has written this file when it started the agent. */
-static bool is_of_trainers(const struct config *config, const char *file)
+/* True if this is the file that a trainer writes when it starts the agent. */
+static bool is_trainer_file(const struct config *config, const char *file)
 {
     char own[3 * CONFIG_PATH];
     snprintf(own, sizeof(own), "%s/%s/%s/config.json", config->runtime_dir, config->job, config->node);
     return file != NULL && getenv("TIERCKPT_SUPERVISOR") != NULL && strcmp(own, file) == 0;
 }
 
-/* Reports to waiting trainers and to status; the agent keeps waiting. */
+/* Reports the delay to waiting trainers and to `tierckpt status`; the agent keeps waiting. */
 static void report_slow_start(void *ctx)
 {
     const struct attempt *attempt = ctx;
@@ -145,7 +146,8 @@ static void report_slow_start(void *ctx)
     write_start_error(attempt, &err, false);
 }
 
-/* No process waits for this one any more, so it need not wait for threads that are stuck in storage calls. */
+/* No other process waits for this one any more, so it exits without waiting for threads that are stuck in storage
+ * calls. */
 static void exit_without_threads(void *ctx)
 {
     (void)ctx;
@@ -168,7 +170,7 @@ static int run(const struct config *config, bool spawned)
         log_error("cannot start: %s", err.text);
         fprintf(stderr, "tierckptd: %s\n", err.text);
         if (err.code == TCK_ERR_EXIST) {
-            return 0; /* another agent serves: nothing to restart */
+            return 0; /* another agent serves this node: the supervisor need not restart this one */
         }
         write_start_error(&attempt, &err, true);
         return 1;
@@ -238,5 +240,5 @@ int main(int argc, char **argv)
         return 1;
     }
     exec_with_ucx_environment(&config, file, set);
-    return run(&config, is_of_trainers(&config, file) && set == NULL);
+    return run(&config, is_trainer_file(&config, file) && set == NULL);
 }

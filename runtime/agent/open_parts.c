@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Makes the parts of the agent, in the order in which they need each other, and carries what they report to those above
- * them. */
+ * Creates the parts of the agent in the order of their dependencies, and forwards their reports to higher-level parts.
+ */
 #include "agent/open_parts.h"
 
 #include "agent/actions.h"
@@ -46,8 +46,7 @@
 
 #define IO_THREADS 4
 
-/* ---- what parts report to those above them
- * ----------------------------------------------------------------------------------- */
+/* ---- reports to higher-level parts ------------------------------------------------------------------------------- */
 
 void close_term(struct agent *agent)
 {
@@ -112,8 +111,7 @@ static void save_dir_checked(void *ctx)
 static const struct term_hooks term_hooks = {
     .message = peer_messages_handle, .carry_out = actions_carry_out, .decided = trainers_decided};
 
-/* ---- in the order in which they need each other
- * --------------------------------------------------------------------------------------------------- */
+/* ---- the parts, in the order of their dependencies --------------------------------------------------------------- */
 
 /* Adopts a descriptor that an earlier process stored: part of the kept state or of the memory tier. */
 static void adopt_stored(void *ctx, const char *name, int fd)
@@ -164,7 +162,7 @@ static tck_status_t open_storage(struct agent *agent, struct error *err)
         .loop = agent->loop, .pool = agent->io, .config = &agent->config, .claimed = claimed_term(agent)};
     tck_status_t status = persistent_new(&setup, &agent->persistent, err);
     if (status != TCK_OK) {
-        return status; /* its text names the path */
+        return status; /* its text contains the path */
     }
     if (agent->config.token_file[0] != '\0') {
         return secret_load(agent->config.token_file, &agent->secret, err);
@@ -205,7 +203,7 @@ static tck_status_t open_threads(struct agent *agent, struct error *err)
     return status;
 }
 
-/* What is done on storage. */
+/* Operations on storage. */
 static tck_status_t open_storage_work(struct agent *agent, struct error *err)
 {
     const struct storage_ops_setup ops = {
@@ -222,7 +220,8 @@ static tck_status_t open_storage_work(struct agent *agent, struct error *err)
     return metadata_new(&metadata, &agent->metadata, err);
 }
 
-/* Messages of other agents, and what they have to know first: which term this agent serves, and who uses its memory. */
+/* Messages from other agents, and what handling them requires: the term that this agent serves, and the users of its
+ * memory. */
 static tck_status_t open_messages(struct agent *agent, struct error *err)
 {
     agent->adopt = (struct adopt_setup){.state = agent->state, .adopted = term_adopted, .ctx = agent};
@@ -240,7 +239,7 @@ static tck_status_t open_messages(struct agent *agent, struct error *err)
     return status == TCK_OK ? peer_messages_open(agent, err) : status;
 }
 
-/* What trainers see, and what becomes of them. */
+/* The status pages of trainers, and the control of trainers. */
 static tck_status_t open_trainers(struct agent *agent, struct error *err)
 {
     const struct trainers_setup trainers = {.config = &agent->config,
@@ -263,7 +262,7 @@ static tck_status_t open_trainers(struct agent *agent, struct error *err)
     return start_config_new(&start, &agent->start_config, err);
 }
 
-/* How the agent ends. */
+/* The exit of the agent. */
 static tck_status_t open_ends(struct agent *agent, struct error *err)
 {
     const struct idle_exit_setup idle = {.config = &agent->config,
@@ -282,7 +281,7 @@ static tck_status_t open_ends(struct agent *agent, struct error *err)
     return status;
 }
 
-/* Which terms there are, and who has them. */
+/* Terms and their owners. */
 static tck_status_t open_terms(struct agent *agent, struct error *err)
 {
     const struct reservations_setup reservations = {.config = &agent->config,
@@ -300,7 +299,7 @@ static tck_status_t open_terms(struct agent *agent, struct error *err)
     return status == TCK_OK ? holders_new(&holders, &agent->holders, err) : status;
 }
 
-/* With whom a term needs sessions, and whether all its nodes have one save_dir. */
+/* The sessions that a term needs, and the check that all its nodes share one save_dir. */
 static tck_status_t open_connectivity(struct agent *agent, struct error *err)
 {
     const struct save_dir_check_setup check = {.config = &agent->config,
@@ -340,15 +339,15 @@ static tck_status_t open_claims(struct agent *agent, struct error *err)
     return claims_new(&setup, &agent->claims, err);
 }
 
-/* How trainers come to their term. */
+/* Membership: how trainers join their term. */
 static tck_status_t open_membership(struct agent *agent, struct error *err)
 {
-    agent->forms = (struct term_setup){.config = &agent->config,
-                                       .state = agent->state,
-                                       .memory = agent->memory,
-                                       .clients = &agent->clients,
-                                       .hooks = &term_hooks,
-                                       .agent = agent};
+    agent->term_setup = (struct term_setup){.config = &agent->config,
+                                            .state = agent->state,
+                                            .memory = agent->memory,
+                                            .clients = &agent->clients,
+                                            .hooks = &term_hooks,
+                                            .agent = agent};
     const struct membership_setup setup = {.config = &agent->config,
                                            .state = agent->state,
                                            .memory = agent->memory,
@@ -357,7 +356,7 @@ static tck_status_t open_membership(struct agent *agent, struct error *err)
                                            .secret = &agent->secret,
                                            .clients = &agent->clients,
                                            .term = &agent->term_context,
-                                           .forms = &agent->forms,
+                                           .term_setup = &agent->term_setup,
                                            .leaving = &agent->leaving,
                                            .slot_ops = agent->slot_ops,
                                            .storage_ops = agent->storage_ops,
@@ -451,7 +450,7 @@ static tck_status_t open_drain(struct agent *agent, struct error *err)
     return drain_new(&setup, &agent->drain, err);
 }
 
-/* Whatever else the agent had in the directory; the catalog is made again by the next agent. */
+/* Rewrites the agent's other files in the directory, except the catalog, which the next agent recreates. */
 static void place_made_again(void *ctx)
 {
     struct agent *agent = ctx;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Makes the parts of the agent, in the order in which they need each other. */
+ * Creates the parts of the agent in the order of their dependencies. */
 #ifndef TCK_AGENT_OPEN_PARTS_H
 #define TCK_AGENT_OPEN_PARTS_H
 
 #include "agent/parts.h"
 
-/* What was made before an error is freed with the agent. */
+/* Parts created before an error are freed with the agent. */
 must_check tck_status_t open_parts(struct agent *agent, struct error *err);
-/* The term is over: operations under way still end in it, but it no longer sends or starts anything. */
+/* The term is over: operations in progress still end in it, but it no longer sends or starts anything. */
 void close_term(struct agent *agent);
 
 #endif

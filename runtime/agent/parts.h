@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agent: all its parts, and what they share. Only the composition sees it, and the command, which reports on all of
- * them; a part takes what it needs of the others when it is made. */
+ * The agent: all its parts, and what they share. Only the composition and the command, which reports on all parts, see
+ * it; a part receives its dependencies when it is created. */
 #ifndef TCK_AGENT_PARTS_H
 #define TCK_AGENT_PARTS_H
 
@@ -50,19 +50,19 @@ struct trainers;
 struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct config config;
     struct secret secret;
-    struct presence *presence; /* shows that there is an agent */
+    struct presence *presence; /* lets starts find the agent */
     struct loop *loop;
     struct loop_timer *tick;
     struct loop_timer *slow_tick;
     uint32_t pool_threads; /* of pool */
     struct pool *pool;     /* digests and page faults */
-    struct pool *io;       /* calls that may hang in storage, apart from digests */
+    struct pool *io;       /* calls that may hang in storage, kept apart from digests */
     struct pool *claiming; /* claims only, which must not wait behind hanging drains */
     bool leaving;          /* agent_free has begun: nothing new is started */
 
     struct client *clients;            /* of ipc_server */
     struct term_context *term_context; /* of the last registered term, NULL before; membership sets it */
-    struct term_setup forms;           /* of what a term context is made */
+    struct term_setup term_setup;      /* for each new term context */
 
     struct fdstore *fdstore;
     struct hard_state *state;

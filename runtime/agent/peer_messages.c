@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dispatches messages, beats and session changes of other agents to the parts that handle them. Called by the peer
- * tier. */
+ * Dispatches messages, heartbeats and session changes from other agents to the parts that handle them. Called by the
+ * peer tier. */
 #include "agent/peer_messages.h"
 
 #include "agent/drain/drain.h"
@@ -60,7 +60,7 @@ static size_t make_beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
     return len;
 }
 
-static void take_beat(struct agent *agent, const struct wire_beat *m)
+static void apply_beat(struct agent *agent, const struct wire_beat *m)
 {
     struct term_context *tc = agent->term_context;
     if (tc == NULL || tc->closed || tc->world.term != m->term) {
@@ -72,7 +72,7 @@ static void take_beat(struct agent *agent, const struct wire_beat *m)
                                           .from_step = m->from_step,
                                           .mem_target = m->mem_target,
                                           .storage_target = m->storage_target};
-        trainers_take_settings(agent->trainers, &settings, (enum on_node_loss)m->on_node_loss);
+        trainers_apply_settings(agent->trainers, &settings, (enum on_node_loss)m->on_node_loss);
         health_handle_beat(agent->health, &m->storage_trouble);
     }
     if (m->decision.term == tc->world.term) {
@@ -92,7 +92,7 @@ void peer_messages_announce(struct term_context *tc)
         }
     }
     writer_free(&w);
-    take_beat(tc->needs.agent, &m);
+    apply_beat(tc->needs.agent, &m);
 }
 
 static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_t len)
@@ -100,11 +100,11 @@ static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_
     struct agent *agent = ctx;
     struct wire_beat m;
     if (wire_beat_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed beat of node %s", peer_node(from)->name);
+        log_warn("malformed heartbeat from node %s", peer_node(from)->name);
         return;
     }
     if (m.term > 0 && rpc_term_context(agent->rpc, from, m.term) != NULL) {
-        take_beat(agent, &m);
+        apply_beat(agent, &m);
     }
 }
 
@@ -114,7 +114,7 @@ static void handle_ready(struct term_context *tc, uint32_t node, const void *dat
 {
     struct wire_ready m;
     if (wire_ready_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed READY of node %s", tc->world.nodes[node].name);
+        log_warn("malformed READY from node %s", tc->world.nodes[node].name);
         return;
     }
     twins_compare(tc, node, &(struct wire_roots){.version = m.version, .count = m.count, .roots = m.roots});
@@ -128,7 +128,7 @@ static void handle_roots(struct term_context *tc, uint32_t node, const void *dat
 {
     struct wire_roots m;
     if (wire_roots_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed ROOTS of node %s", tc->world.nodes[node].name);
+        log_warn("malformed ROOTS from node %s", tc->world.nodes[node].name);
         return;
     }
     twins_compare(tc, node, &m);
@@ -139,7 +139,7 @@ static void handle_refused(struct term_context *tc, uint32_t node, const void *d
 {
     struct wire_refused m;
     if (wire_refused_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed REFUSED of node %s", tc->world.nodes[node].name);
+        log_warn("malformed REFUSED from node %s", tc->world.nodes[node].name);
         return;
     }
     struct event event = {
@@ -207,7 +207,7 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
         break;
     }
     default:
-        log_warn("unknown message %u of node %s", type, tc->world.nodes[node].name);
+        log_warn("unknown message %u from node %s", type, tc->world.nodes[node].name);
     }
 }
 
@@ -258,7 +258,7 @@ static void handle_inventory(struct agent *agent, struct peer *peer, const void 
 {
     struct wire_inventory m;
     if (wire_inventory_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed inventory of node %s", peer_node(peer)->name);
+        log_warn("malformed inventory from node %s", peer_node(peer)->name);
         return;
     }
     struct term_context *tc = rpc_term_context(agent->rpc, peer, m.term);
@@ -327,7 +327,7 @@ static void on_up(void *ctx, struct peer *peer)
         trainers_node_up(agent->trainers, tc, node);
         struct event event = {.type = EVENT_NODE_UP, .node = node};
         driver_step_node(tc, &event);
-        tc->tell_registered_pause_ms = 0;
+        tc->registered_pause_ms = 0;
         rpc_send_registered(tc);
         recover_node(agent->recoveries, node, true);
     }
@@ -345,7 +345,7 @@ static void on_down(void *ctx, struct peer *peer, const char *why)
     log_warn("node %s is down: %s", peer_node(peer)->name, why);
     uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
-        tc->peers[node] = NULL; /* the peer tier frees it if it is unwanted */
+        tc->peers[node] = NULL; /* the peer tier frees it if it is no longer wanted */
         recover_node(agent->recoveries, node, false);
         trainers_node_down(tc, node, why);
     }
@@ -390,8 +390,8 @@ static uint16_t port_of(const struct node_info *node)
 }
 
 /* The port under which the members of the kept world know this agent; 0 if there is none. Agents that restart together
- * must find each other at their old ports. If the agent died after it announced its address for a world and before it
- * kept that world, this is the announced port. */
+ * must find each other at their old ports. If the agent died after announcing its address for a world but before
+ * keeping that world, this is the announced port. */
 static uint16_t port_before(const struct agent *agent)
 {
     const struct kept *kept = hard_state_get(agent->state);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dispatches messages, beats and session changes of other agents to the parts that handle them. */
+ * Dispatches messages, heartbeats and session changes from other agents to the parts that handle them. */
 #ifndef TCK_AGENT_PEER_MESSAGES_H
 #define TCK_AGENT_PEER_MESSAGES_H
 
@@ -15,7 +15,7 @@ struct term_context;
 must_check tck_status_t peer_messages_open(struct agent *agent, struct error *err);
 /* From another agent of the term, or from this node to itself as the coordinator. */
 void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
-/* The coordinator sends what is decided, and the settings, to all nodes at once: a beat ahead of time. */
+/* The coordinator sends the decision and the settings to all nodes at once, ahead of the next heartbeat. */
 void peer_messages_announce(struct term_context *tc);
 
 #endif

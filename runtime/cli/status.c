@@ -87,7 +87,7 @@ static void print_held_back(const json_t *answer)
 static void print_quarantined(const json_t *slots)
 {
     for (const json_t *s = json_first(slots); s != NULL; s = json_next(s)) {
-        printf("WARNING: slot %" PRIu64 " of shard %s is in quarantine, so saves have one slot less: %s\n",
+        printf("WARNING: slot %" PRIu64 " of shard %s is in quarantine, so saves have one slot fewer: %s\n",
                number_of(s, "slot"), text_of(s, "shard"), text_of(s, "writer"));
     }
 }

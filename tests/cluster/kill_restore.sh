@@ -2,7 +2,7 @@
 # that launch, and all ranks in the next one, get the only version there is, to the bit. Sourced after lib.sh.
 # shellcheck shell=bash
 
-moments=("joined term" "has its memory" "recovery of term" "is here from" "can be read" "has all its copies again")
+moments=("joined term" "has its memory" "recovery of term" "was fetched from" "can be read" "has all its copies again")
 mem_interval=6
 settings=',"max_restore_tries":1000000,"session_wait_ms":5000'
 options=(--twins 3 --count $((1 << 20)) --step-ms 100)

@@ -145,7 +145,7 @@ must_say() { said "$1" "$2" || die "rank $1 did not print '$2' but: $(tail -5 "$
 restored_step() { sed -nE 's/^RESTORED .*step=([0-9]+) .*/\1/p' "$work/out.$launch.$1"; }
 restored_from() { sed -nE "s/^RESTORED .* $2=([0-9]+).*/\1/p" "$work/out.$launch.$1"; } # RANK TIER -> bytes
 # fetched NODE TIER: how many shards its agent has had from there ("a peer"), for a restore or, having come back, before one.
-fetched() { grep -c -- " is here from $2" "$(agent_log "$1")"; }
+fetched() { grep -c -- " was fetched from $2" "$(agent_log "$1")"; }
 # all_restored_from TIER RANK...: bytes that these ranks together had from there. What one of a node's ranks has brought
 # the others find there already: it counts as local for them.
 all_restored_from() {

@@ -16,7 +16,7 @@ agent=$(agent_pid a)
 mem_interval=5
 begin 1
 run_on a "0" --launch 2 --steps 100000 --step-ms 20
-log_must_say a 60 'save_mem_interval changed from 2 to 5 by this start'
+log_must_say a 60 'this start changed save_mem_interval from 2 to 5'
 more_commits a 3 60 || die "no commit: $(out 0 | tail -3)"
 for step in $(sed -nE 's/.*version 2\.([0-9]+) is committed$/\1/p' "$(agent_log a)"); do
     [ $((step % 5)) = 0 ] || die "step $step was saved, the interval is 5"

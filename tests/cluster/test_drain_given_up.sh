@@ -15,8 +15,8 @@ log_must_say a 60 'is published'
 fault "no shard can be written"
 moment
 lie 1000 HANG shard- "" write,sync 60000 # nothing that a publish does
-log_must_say b 60 'does not answer: a drain has not moved for 2000 ms'
-log_must_say a 60 'does not answer: a drain has not moved for 6000 ms'
+log_must_say b 60 'does not answer: a drain has made no progress for 2000 ms'
+log_must_say a 60 'does not answer: a drain has made no progress for 6000 ms'
 ! logged a 'drain of version [0-9.]+ failed' || die "a drain failed for another reason: $(grep 'failed' "$(agent_log a)")"
 begun=$(sed -n '/draining version/,/has not moved/p' "$(agent_log a)" | awk '/is published/ { n = 0 } /draining version/ { n++ } END { print n + 0 }')
 [ "$begun" = 1 ] || die "$begun drains were begun behind the one that hung"

@@ -23,7 +23,7 @@ agent_of messages
 begin 1
 run_on m 0 --steps 4
 none_attaches
-must_say 0 "^ERROR attach: .*agent of node m speaks message format 1002, the client $ours"
+must_say 0 "^ERROR attach: .*agent of node m uses message format 1002, the client uses format $ours"
 logged m "HELLO .* refused: .*message format 1002, the client $ours" || die "the agent's log does not say it"
 kill_node m
 

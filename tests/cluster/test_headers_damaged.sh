@@ -59,7 +59,7 @@ for pages in newest both; do
     wait_for 60 whole a || die "$pages: copies are missing: $(ask a --json status)"
     ask a verify memory >"$work/verify" || die "$pages: $(cat "$work/verify")"
 done
-logged a 'is here from a (peer|twin) b' || die "nothing was fetched again"
+logged a 'was fetched from a (peer|twin) b' || die "nothing was fetched again"
 
 kill_node b
 begin 2

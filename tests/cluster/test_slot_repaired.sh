@@ -21,7 +21,7 @@ count=$(flip a)
 wait_for 60 repaired a "$count" || die "$count copies were damaged: $(ask a --json status)"
 [ "$(scrub a slots_bad)" -ge "$count" ] || die "not all damage is counted: $(ask a --json status)"
 logged a 'damaged and was dropped' || die "the log does not tell of the damage"
-logged a 'is here from a peer b' || die "the log does not tell where the new copy is from"
+logged a 'was fetched from a peer b' || die "the log does not tell where the new copy is from"
 ask a verify memory >"$work/verify" || die "after repairing: $(cat "$work/verify")"
 
 # The same by the command: found at once, repaired after it.

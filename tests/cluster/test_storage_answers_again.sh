@@ -21,7 +21,7 @@ done
 begin 1
 run_on a 0 --steps 14
 none_ends_well "a fifth start without storage, for which no term was reserved"
-must_say 0 "^ERROR attach: .*the claim of a term has not moved for 1000 ms .storage_timeout_ms.; without storage, none of the agents"
+must_say 0 "^ERROR attach: .*the claim of a term has made no progress for 1000 ms .storage_timeout_ms.; without storage, none of the agents"
 ! ask a status >"$work/said" || die "status is good while storage hangs: $(cat "$work/said")"
 kill -CONT "$server"
 good() { ask a status >"$work/said"; }

@@ -44,7 +44,7 @@ TIMINGS = (("settled", 50), ("close", 15), ("recovering", 15), ("line", 20))
 LINES = (
     ("is protected", ""), ("is committed", ""), ("draining version", ""), ("is published", ""),
     ("claimed term", "trainers"), ("joined term", "trainers"), ("recovery of term", "trainers"),
-    ("can be read by all ranks", "trainers"), ("has all its copies again", "trainers"), (" is here from ", "node"),
+    ("can be read by all ranks", "trainers"), ("has all its copies again", "trainers"), (" was fetched from ", "node"),
     ("has all its copies again", "node"), ("resuming term", "agent"), ("adopted segment", "agent"), ("is up at", "agent"),
 )
 

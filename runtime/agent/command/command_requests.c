@@ -46,7 +46,7 @@ static void reply_error(struct client *client, const struct error *err)
     reply(client, json);
 }
 
-static json_t *good(void)
+static json_t *success_json(void)
 {
     json_t *json = json_object();
     json_add_bool(json, "ok", true);
@@ -122,7 +122,7 @@ static uint64_t version_bytes(const struct world *world)
     return bytes;
 }
 
-static void add_formation(json_t *json, const struct term_context *tc)
+static void add_term(json_t *json, const struct term_context *tc)
 {
     const struct decision *d = node_decision(tc->node);
     json_add(json, "committed", version_json(d->watermark));
@@ -189,7 +189,7 @@ static json_t *reserved_json(const struct agent *agent)
 static void do_status(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    json_t *json = good();
+    json_t *json = success_json();
     json_add_str(json, "job", agent->config.job);
     json_add_str(json, "node", agent->config.node);
     json_add_u64(json, "pid", (uint64_t)getpid());
@@ -206,7 +206,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", fdstore_json(agent->fdstore));
     if (agent->term_context != NULL) {
-        add_formation(json, agent->term_context);
+        add_term(json, agent->term_context);
     }
     reply(client, json);
 }
@@ -229,7 +229,7 @@ static json_t *slot_json(const struct slot_header *h)
 static void do_ls(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    json_t *json = good();
+    json_t *json = success_json();
     json_t *segments = json_array();
     for (size_t i = 0; slot_ops_memory(agent->slot_ops) == MEMORY_STEADY && i < memory_count(agent->memory); i++) {
         struct segment *segment = memory_at(agent->memory, i);
@@ -311,7 +311,7 @@ static void do_catalog(struct agent *agent, struct client *client, const json_t 
         reply_error(client, &err);
         return;
     }
-    json_t *json = good();
+    json_t *json = success_json();
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         json_add(list, NULL, row_json(&rows[i]));
@@ -355,7 +355,7 @@ static void do_show(struct agent *agent, struct client *client, const json_t *re
         reply_error(client, &err);
         return;
     }
-    json_t *json = good();
+    json_t *json = success_json();
     json_add(json, "version", version_json(v));
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
@@ -402,7 +402,7 @@ static void on_planned(void *ctx, json_t *plan, const struct error *err)
     } else if (plan == NULL) {
         reply_error(client, err);
     } else {
-        json_t *json = good();
+        json_t *json = success_json();
         json_add(json, "plan", plan);
         reply(client, json);
     }
@@ -427,7 +427,7 @@ static void do_plan(struct agent *agent, struct client *client, const json_t *re
  */
 
 /* The term context if its coordinator can be reached, otherwise NULL after an error reply. */
-static struct term_context *open_formation(const struct agent *agent, struct client *client)
+static struct term_context *reachable_term(const struct agent *agent, struct client *client)
 {
     struct term_context *tc = agent->term_context;
     struct error err;
@@ -446,7 +446,7 @@ static struct term_context *open_formation(const struct agent *agent, struct cli
 static void do_drain(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    struct term_context *tc = open_formation(agent, client);
+    struct term_context *tc = reachable_term(agent, client);
     if (tc == NULL) {
         return;
     }
@@ -461,14 +461,14 @@ static void do_drain(struct agent *agent, struct client *client, const json_t *r
     wire_note_encode(&m, &w);
     rpc_send_coordinator(tc, WIRE_DRAIN_ASK, &w);
     writer_free(&w);
-    json_t *json = good();
+    json_t *json = success_json();
     json_add(json, "draining", version_json(node_decision(tc->node)->watermark));
     reply(client, json);
 }
 
 static void do_set(struct agent *agent, struct client *client, const json_t *request)
 {
-    struct term_context *tc = open_formation(agent, client);
+    struct term_context *tc = reachable_term(agent, client);
     if (tc == NULL) {
         return;
     }
@@ -488,7 +488,7 @@ static void do_set(struct agent *agent, struct client *client, const json_t *req
     wire_change_encode(&m, &w);
     rpc_send_coordinator(tc, WIRE_CHANGE, &w);
     writer_free(&w);
-    reply(client, good());
+    reply(client, success_json());
 }
 
 static void do_stop(struct agent *agent, struct client *client, const json_t *request)
@@ -503,7 +503,7 @@ static void do_stop(struct agent *agent, struct client *client, const json_t *re
         return;
     }
     stop_request(&agent->stop, force);
-    json_t *json = good();
+    json_t *json = success_json();
     json_add_u64(json, "nodes",
                  agent->term_context != NULL && !agent->term_context->closed ? agent->term_context->world.node_count
                                                                              : 1);
@@ -515,7 +515,7 @@ static void do_stop(struct agent *agent, struct client *client, const json_t *re
 static void do_config(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
-    json_t *json = good();
+    json_t *json = success_json();
     json_add(json, "config", config_json(&agent->config));
     reply(client, json);
 }

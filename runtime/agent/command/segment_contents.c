@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a segment holds, for trainers that come back. They compare it with what they are about to register. The
- * capacities of blobs are a part of the layout, so a trainer reads here which ones it has to register with. A checksum
- * shows whether the rest of the table is the same; docs/formats.md has its definition. */
+ * Describes the contents of a segment to returning trainers, which compare them with what they are about to register.
+ * The capacities of blobs are a part of the layout, so a trainer learns here which ones to register. A checksum shows
+ * whether the rest of the table is the same; docs/formats.md defines it. */
 #include "agent/command/segment_contents.h"
 
 #include "base/image_check.h"
@@ -58,7 +58,7 @@ static tck_status_t add_entry(void *ctx, const struct image_entry *entry, struct
     struct contents *contents = ctx;
     contents->table += entry_number(entry);
     if (entry->blob && !json_add_u64(contents->blobs, entry->key, entry->bytes - BLOB_PREFIX_BYTES)) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the capacities of blobs");
+        return error_set(err, TCK_ERR_NOMEM, "out of memory for the capacities of blobs");
     }
     return TCK_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a segment holds, for trainers that come back: they compare it with what they are about to register. */
+ * Describes the contents of a segment to returning trainers, which compare them with what they are about to register.
+ */
 #ifndef TCK_AGENT_SEGMENT_CONTENTS_H
 #define TCK_AGENT_SEGMENT_CONTENTS_H
 

@@ -66,7 +66,7 @@ static void on_bad_copy(struct drain_op *op, const struct error *outcome)
     if (slot != NONE32) {
         uint32_t k;
         struct local_shard *d = term_context_slot(op->tc, slot, &k);
-        scrub_condemn(op->drain->needs.scrub, d->segment, k, outcome->text);
+        scrub_drop_copy(op->drain->needs.scrub, d->segment, k, outcome->text);
     }
 }
 

@@ -20,7 +20,7 @@ struct term_context;
 
 struct drain;
 
-/* What is needed here. */
+/* Dependencies. */
 struct drain_setup {
     const struct config *config;
     struct persistent *persistent;
@@ -31,7 +31,7 @@ struct drain_setup {
 };
 
 must_check tck_status_t drain_new(const struct drain_setup *setup, struct drain **out, struct error *err);
-/* Discards the manifest that is being assembled. */
+/* Also discards the manifest that is being assembled. */
 void drain_free(struct drain *drain);
 
 void drain_begin(struct drain *drain, struct term_context *tc, const struct action *action);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which copies of the committed version this node should have, and lacks. */
+ * Finds the copies of the committed version that this node should have but does not. */
 #include "agent/driver/missing_copies.h"
 
 #include "agent/driver/slot_ops.h"

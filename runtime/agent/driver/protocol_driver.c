@@ -31,7 +31,7 @@ static void keep_decision(struct term_context *tc, const struct decision *decisi
     const struct kept *known = hard_state_get(tc->needs.state);
     /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): if only padding differs, it is kept again */
     if (memcmp(&known->decision, decision, sizeof(*decision)) == 0) {
-        return; /* most heartbeats bring the one that is kept */
+        return; /* most heartbeats repeat the decision that is already kept */
     }
     struct kept kept = *known;
     log_throttling(&kept.decision, decision);

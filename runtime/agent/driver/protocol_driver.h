@@ -10,8 +10,8 @@
  * inside an action, before the outer call returns). Term and time are filled in. */
 void driver_step_node(struct term_context *tc, const struct event *event);
 void driver_step_coordinator(struct term_context *tc, const struct event *event);
-/* Feeds an event that is a question, and returns the answer. Inside an action there is no answer, because the event
- * waits until the action has ended. */
+/* Feeds an event that requires an answer, and returns the answer. If it is called from inside an action there is none,
+ * because the event is queued until the action has ended. */
 struct node_answer driver_ask_node(struct term_context *tc, const struct event *event);
 void driver_tick(struct term_context *tc);
 

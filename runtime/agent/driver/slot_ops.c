@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Who may touch the memory tier: counts operations on slots, and knows whether a registration is to move them. */
+ * Controls access to the memory tier: counts operations on slots, and records whether a registration is about to move
+ * them. */
 #include "agent/driver/slot_ops.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 
 struct slot_ops {
-    uint32_t under_way; /* but for those on storage */
+    uint32_t under_way; /* except those on storage */
     enum memory_use memory;
     void (*idle)(void *ctx);
     void *ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Who may touch the memory tier. Operations under way read or write slots; a registration, which may move them, waits
- * until there is none, and while it waits nothing that can wait begins. */
+ * Controls access to the memory tier. Operations in progress read or write slots. A registration may move slots, so it
+ * waits until no operation is in progress; while it waits, no operation starts that can be postponed. */
 #ifndef TCK_AGENT_SLOT_OPS_H
 #define TCK_AGENT_SLOT_OPS_H
 
@@ -22,7 +22,7 @@ void slot_ops_free(struct slot_ops *ops);
 void slot_op_begin(struct slot_ops *ops);
 void slot_op_end(struct slot_ops *ops);
 bool slot_ops_none(const struct slot_ops *ops);
-/* Membership reports here what its registrations do; all others ask. */
+/* Only membership sets this, for its registrations; other parts only read it. */
 void slot_ops_set_memory(struct slot_ops *ops, enum memory_use use);
 enum memory_use slot_ops_memory(const struct slot_ops *ops);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One joined term on this node, as all parts see it that work for it. term_context.h creates it. */
+ * One joined term on this node: the data shared by all parts that work on it. term_context.h creates it. */
 #ifndef TCK_AGENT_TERM_H
 #define TCK_AGENT_TERM_H
 
@@ -20,7 +20,7 @@ struct segment;
 struct term_context;
 struct twins;
 
-/* What happens in a term and concerns parts above this one. */
+/* Events of a term that higher-level parts handle. */
 struct term_hooks {
     /* From another agent of the term, or from this node to itself as the coordinator. */
     void (*message)(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
@@ -29,14 +29,14 @@ struct term_hooks {
     void (*decided)(const struct term_context *tc);
 };
 
-/* What is needed here. */
+/* Dependencies. */
 struct term_setup {
     const struct config *config;
     struct hard_state *state;
     const struct memory *memory;
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
     const struct term_hooks *hooks;
-    struct agent *agent; /* for the hooks: no part looks into it */
+    struct agent *agent; /* passed to the hooks; opaque to all parts */
 };
 
 /* A shard of node_setup.shards, and where its slots are. */
@@ -49,12 +49,13 @@ struct local_shard {
     uint32_t repair_tries;   /* sources tried for a copy that is missing here */
     uint64_t repair_after_ms;
     uint32_t failed_fetches;                 /* since one succeeded */
-    uint64_t complained_ms;                  /* time of the last one that was logged */
+    uint64_t failure_logged_ms;              /* time of the last one that was logged */
     struct hash128 drained;                  /* root of the copy that was written to storage last */
-    uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* since when it is known that a slot is in quarantine; 0: it is not */
+    uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* when a slot was first seen in quarantine; 0: it is not */
 };
 
-/* The node machine's answer to a question: EVENT_OFFER, EVENT_FETCH, or EVENT_VERIFIED of a copy that was offered. */
+/* The node machine's answer to an event that requires one: EVENT_OFFER, EVENT_FETCH, or EVENT_VERIFIED of a copy that
+ * was offered. */
 struct node_answer {
     bool given;
     struct action action; /* STORE, REJECT_OFFER, ACK_OFFER, FETCH_SLOT */
@@ -63,12 +64,12 @@ struct node_answer {
 struct queued_event {
     bool for_coordinator;
     struct event event;
-    struct node_answer *answer; /* of the caller, which waits for it; NULL: there is none */
+    struct node_answer *answer; /* where the waiting caller wants it; NULL: no caller waits */
 };
 
 /* A node that is down; its agent may be restarting. */
 struct lost_node {
-    uint64_t since_ms; /* 0: it is not */
+    uint64_t since_ms; /* 0: it is up */
     bool acted;
     char why[96];
 };
@@ -108,12 +109,12 @@ struct term_context {
     uint64_t all_registered_ms;
     bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
     uint64_t asked_step;
-    uint64_t told_registered_ms, tell_registered_pause_ms;
-    uint64_t fetches_came, fetches_failed;
+    uint64_t registered_sent_ms, registered_pause_ms;
+    uint64_t fetches_arrived, fetches_failed;
     struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
-    bool restore_noted;   /* coordinator: what the trainers have restored was noted in the save directory, */
-    bool end_noted;       /* that the job is done */
+    bool restore_noted;   /* coordinator: the version that the trainers restored was noted in save_dir */
+    bool end_noted;       /* the end of the job was noted in save_dir */
     uint32_t storage_ops; /* begun in it */
     struct term_context *next_left;
 };

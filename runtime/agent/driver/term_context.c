@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define RETRY_MS           500
-#define DRAIN_PAUSE_MS     1000 /* after a drain that has failed, and doubled each time up to */
+#define DRAIN_PAUSE_MS     1000 /* after a failed drain; doubled each time up to */
 #define DRAIN_PAUSE_MAX_MS 16000
 
 bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank)
@@ -83,22 +83,21 @@ static struct version sealed_by(const struct term_context *tc, uint32_t rank)
     return sealed;
 }
 
-void term_context_take_seal(struct term_context *tc, uint32_t rank)
+void term_context_report_seal(struct term_context *tc, uint32_t rank)
 {
     struct version sealed = sealed_by(tc, rank);
     if (!version_none(sealed)) {
-        log_info("rank %u sealed step %" PRIu64 " and disconnected before it reported that", tc->ranks[rank],
-                 sealed.step);
+        log_info("rank %u sealed step %" PRIu64 " and disconnected before reporting it", tc->ranks[rank], sealed.step);
         struct event event = {.type = EVENT_SEAL, .rank = rank, .version = sealed};
         driver_step_node(tc, &event);
     }
 }
 
-void term_context_take_seals(struct term_context *tc)
+void term_context_report_seals(struct term_context *tc)
 {
     for (uint32_t r = 0; r < tc->rank_count; r++) {
         if (client_of_rank(*tc->needs.clients, tc->world.term, tc->ranks[r]) == NULL) {
-            term_context_take_seal(tc, r);
+            term_context_report_seal(tc, r);
         }
     }
 }
@@ -120,7 +119,7 @@ static tck_status_t find_self(struct term_context *tc, struct error *err)
 {
     int64_t self = world_find_node(&tc->world, tc->needs.config->node);
     if (self < 0) {
-        return error_set(err, TCK_ERR_PROTO, "the world of term %" PRIu64 " does not name node %s", tc->world.term,
+        return error_set(err, TCK_ERR_PROTO, "the world of term %" PRIu64 " does not contain node %s", tc->world.term,
                          tc->needs.config->node);
     }
     tc->self = (uint32_t)self;
@@ -207,7 +206,7 @@ static tck_status_t fill_local_shards(struct term_context *tc, struct error *err
     return TCK_OK;
 }
 
-/* Keeps the header in step with the machine, also for tools that read headers alone. */
+/* Updates the header to match the machine's state, also for tools that read only headers. */
 static void quarantine(struct segment *segment, uint32_t k)
 {
     struct slot_header header = *segment_header(segment, k);

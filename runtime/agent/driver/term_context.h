@@ -18,11 +18,12 @@ uint32_t term_context_shard(const struct term_context *tc, struct hash128 shard)
 struct local_shard *term_context_slot(const struct term_context *tc, uint32_t slot, uint32_t *slot_in_segment);
 int64_t term_context_local_rank(const struct term_context *tc, uint32_t rank);
 bool term_context_is_coordinator(const struct term_context *tc);
-/* Reports the seal of a local rank whose trainer sealed its slots but can no longer report that. */
-void term_context_take_seal(struct term_context *tc, uint32_t rank);
+/* Reports the seal of a local rank whose trainer sealed its slots but disconnected before reporting it. */
+void term_context_report_seal(struct term_context *tc, uint32_t rank);
 /* The same for all local ranks without a connected trainer. */
-void term_context_take_seals(struct term_context *tc);
-/* True while digests of versions of older terms are still being computed: until then those are in no inventory. */
+void term_context_report_seals(struct term_context *tc);
+/* True while digests of versions of older terms are still being computed. Until they are, inventories omit those
+ * versions. */
 bool term_context_digests_due(const struct term_context *tc);
 bool world_rank_has(const struct world *world, uint32_t shard, uint32_t rank);
 

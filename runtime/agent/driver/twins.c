@@ -7,25 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first root reported for each shard of one version. */
-struct roll {
+/* The roots reported for one version; the first root of each shard is the one that others are compared with. */
+struct version_roots {
     struct version version;
     struct hash128 *roots; /* by world shard */
-    uint32_t *nodes;       /* that reported it; NONE32: none yet */
-    bool *heard;           /* by owner of a shard, as in placement.owners: repeated reports are ignored */
+    uint32_t *nodes;       /* that reported each root; NONE32: none yet */
+    bool *reported;        /* indexed like placement.owners; repeated reports are ignored */
 };
 
-/* Nodes may be as many versions apart as can be undecided. */
+/* Nodes may be up to CORE_OPEN_MAX versions apart, the number that can be undecided. */
 struct twins {
-    struct roll rolls[CORE_OPEN_MAX];
+    struct version_roots versions[CORE_OPEN_MAX];
 };
 
 void twins_free(struct term_context *tc)
 {
     for (uint32_t i = 0; tc->twins != NULL && i < CORE_OPEN_MAX; i++) {
-        free(tc->twins->rolls[i].roots);
-        free(tc->twins->rolls[i].nodes);
-        free(tc->twins->rolls[i].heard);
+        free(tc->twins->versions[i].roots);
+        free(tc->twins->versions[i].nodes);
+        free(tc->twins->versions[i].reported);
     }
     free(tc->twins);
     tc->twins = NULL;
@@ -44,11 +44,11 @@ static struct twins *twins_make(struct term_context *tc)
 {
     bool made = (tc->twins = calloc(1, sizeof(*tc->twins))) != NULL;
     for (uint32_t i = 0; made && i < CORE_OPEN_MAX; i++) {
-        struct roll *roll = &tc->twins->rolls[i];
-        roll->roots = calloc(tc->world.shard_count, sizeof(*roll->roots));
-        roll->nodes = calloc(tc->world.shard_count, sizeof(*roll->nodes));
-        roll->heard = calloc(owners_total(&tc->placement) + (size_t)1, sizeof(*roll->heard));
-        made = roll->roots != NULL && roll->nodes != NULL && roll->heard != NULL;
+        struct version_roots *vr = &tc->twins->versions[i];
+        vr->roots = calloc(tc->world.shard_count, sizeof(*vr->roots));
+        vr->nodes = calloc(tc->world.shard_count, sizeof(*vr->nodes));
+        vr->reported = calloc(owners_total(&tc->placement) + (size_t)1, sizeof(*vr->reported));
+        made = vr->roots != NULL && vr->nodes != NULL && vr->reported != NULL;
     }
     if (!made) {
         twins_free(tc);
@@ -56,23 +56,24 @@ static struct twins *twins_make(struct term_context *tc)
     return tc->twins;
 }
 
-/* The roll of this version, which replaces the oldest one if it is new; NULL if it is older than all, or out of memory.
+/* The reports of this version. A new version replaces the oldest one. NULL if it is older than all of them, or out of
+ * memory.
  */
-static struct roll *roll_of(struct term_context *tc, struct version version)
+static struct version_roots *version_roots_of(struct term_context *tc, struct version version)
 {
     struct twins *t = tc->twins != NULL ? tc->twins : twins_make(tc);
-    struct roll *oldest = t != NULL ? &t->rolls[0] : NULL;
+    struct version_roots *oldest = t != NULL ? &t->versions[0] : NULL;
     for (uint32_t i = 0; t != NULL && i < CORE_OPEN_MAX; i++) {
-        if (version_is(t->rolls[i].version, version)) {
-            return &t->rolls[i];
+        if (version_is(t->versions[i].version, version)) {
+            return &t->versions[i];
         }
-        oldest = version_cmp(t->rolls[i].version, oldest->version) < 0 ? &t->rolls[i] : oldest;
+        oldest = version_cmp(t->versions[i].version, oldest->version) < 0 ? &t->versions[i] : oldest;
     }
     if (oldest == NULL || version_cmp(version, oldest->version) < 0) {
         return NULL;
     }
     oldest->version = version;
-    memset(oldest->heard, 0, owners_total(&tc->placement) * sizeof(*oldest->heard));
+    memset(oldest->reported, 0, owners_total(&tc->placement) * sizeof(*oldest->reported));
     for (uint32_t s = 0; s < tc->world.shard_count; s++) {
         oldest->nodes[s] = NONE32;
     }
@@ -85,13 +86,12 @@ static void report_divergence(struct term_context *tc, uint32_t shard, struct ve
     hash128_text(tc->world.shards[shard].id, id);
     tc->divergences++;
     log_error("twins differ: shard %s of version %" PRIu64 ".%" PRIu64
-              " on node %s does not match that on node %s (silent "
-              "corruption, or ranks that should be replicas are not)",
+              " on node %s does not match that on node %s (silent corruption, or ranks declared replicas are not)",
               id, version.term, version.step, tc->world.nodes[a].name, tc->world.nodes[b].name);
 }
 
 /* The node's index in placement.owners; NONE32 if it does not own the shard. */
-static uint32_t owner_place(const struct placement *p, uint32_t shard, uint32_t node)
+static uint32_t owner_index(const struct placement *p, uint32_t shard, uint32_t node)
 {
     const struct shard_placement *s = &p->shards[shard];
     for (uint32_t i = 0; i < s->owner_count; i++) {
@@ -104,19 +104,19 @@ static uint32_t owner_place(const struct placement *p, uint32_t shard, uint32_t 
 
 void twins_compare(struct term_context *tc, uint32_t node, const struct wire_roots *m)
 {
-    struct roll *roll = m->count > 0 ? roll_of(tc, m->version) : NULL;
-    for (uint32_t i = 0; i < m->count && roll != NULL; i++) {
+    struct version_roots *vr = m->count > 0 ? version_roots_of(tc, m->version) : NULL;
+    for (uint32_t i = 0; i < m->count && vr != NULL; i++) {
         uint32_t shard = m->roots[i].shard;
-        uint32_t place = shard < tc->world.shard_count ? owner_place(&tc->placement, shard, node) : NONE32;
-        if (place == NONE32 || roll->heard[place]) {
+        uint32_t index = shard < tc->world.shard_count ? owner_index(&tc->placement, shard, node) : NONE32;
+        if (index == NONE32 || vr->reported[index]) {
             continue;
         }
-        roll->heard[place] = true;
-        if (roll->nodes[shard] == NONE32) {
-            roll->nodes[shard] = node;
-            roll->roots[shard] = m->roots[i].root;
-        } else if (!hash128_is(roll->roots[shard], m->roots[i].root)) {
-            report_divergence(tc, shard, m->version, node, roll->nodes[shard]);
+        vr->reported[index] = true;
+        if (vr->nodes[shard] == NONE32) {
+            vr->nodes[shard] = node;
+            vr->roots[shard] = m->roots[i].root;
+        } else if (!hash128_is(vr->roots[shard], m->roots[i].root)) {
+            report_divergence(tc, shard, m->version, node, vr->nodes[shard]);
         }
     }
 }

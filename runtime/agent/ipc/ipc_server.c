@@ -19,7 +19,7 @@
 #define CLIENTS_MAX  1024
 #define SEND_WAIT_MS 200 /* a client that does not read for this long is dropped, since it blocks the event loop */
 
-/* Where connections come from. */
+/* A listening socket. */
 struct listener {
     struct ipc_server *server;
     int fd; /* -1: none */
@@ -33,7 +33,7 @@ struct ipc_server {
     int spare_fd; /* closed for a moment to refuse a connection at EMFILE */
     struct log_limit refusals;
     uint64_t last_client_id;
-    uint64_t refused_clients; /* and those that were dropped for others */
+    uint64_t refused_clients; /* including connections dropped to make room */
 };
 
 static void client_unlink(struct client *client)
@@ -143,7 +143,7 @@ uint32_t clients_trainers(const struct client *clients)
 }
 
 /* Handles one frame. False: none is pending, or the connection has ended and the client is freed. */
-static bool take_frame(struct client *client)
+static bool handle_frame(struct client *client)
 {
     struct ipc_frame frame;
     struct error err;
@@ -164,7 +164,7 @@ static bool take_frame(struct client *client)
 static void on_readable(void *ctx, uint32_t events)
 {
     (void)events;
-    (void)take_frame(ctx);
+    (void)handle_frame(ctx);
 }
 
 /* A forked child may keep the socket open, so the process is watched, too. Its pending frames are handled first. */
@@ -174,7 +174,7 @@ static void on_process_ended(void *ctx, uint32_t events)
     struct client *client = ctx;
     struct client *const *clients = client->server->needs.clients;
     uint64_t id = client->id;
-    while (take_frame(client)) {
+    while (handle_frame(client)) {
         /* frames that it sent before it ended */
     }
     if (client_by_id(*clients, id) != NULL) {
@@ -225,7 +225,7 @@ static bool drop_oldest(struct ipc_server *server)
     if (oldest == NULL) {
         return false;
     }
-    log_dropped(server, "too many connections: dropping the oldest one that is no trainer's");
+    log_dropped(server, "too many connections: dropping the oldest one that does not belong to a trainer");
     client_drop(oldest, "too many connections");
     return true;
 }
@@ -256,7 +256,7 @@ static void add_client(struct ipc_server *server, int fd, pid_t pid)
     bool room = connections(*clients) < CLIENTS_MAX || drop_oldest(server);
     struct client *client = room ? calloc(1, sizeof(*client)) : NULL;
     if (client == NULL) {
-        log_dropped(server, "connection refused: there are too many");
+        log_dropped(server, "connection refused: too many connections");
         close(fd);
         return;
     }
@@ -270,8 +270,8 @@ static void add_client(struct ipc_server *server, int fd, pid_t pid)
     *clients = client;
 }
 
-/* False: no connection waits there. */
-static bool take_connection(const struct listener *listener)
+/* False: no connection is pending. */
+static bool accept_connection(const struct listener *listener)
 {
     struct ipc_server *server = listener->server;
     int fd = -1;
@@ -283,7 +283,7 @@ static bool take_connection(const struct listener *listener)
     } else if (status == TCK_ERR_NOMEM) {
         handle_emfile(listener);
     } else if (status != TCK_ERR_TIMEDOUT && status != TCK_ERR_BUSY && log_limit_pass(&server->refusals)) {
-        log_warn("connection refused: %s", err.text); /* of another user, who may try as often as he likes */
+        log_warn("connection refused: %s", err.text); /* from another user, who may retry without limit */
     }
     return status == TCK_OK;
 }
@@ -291,7 +291,7 @@ static bool take_connection(const struct listener *listener)
 static void on_connection(void *ctx, uint32_t events)
 {
     (void)events;
-    (void)take_connection(ctx);
+    (void)accept_connection(ctx);
 }
 
 void ipc_server_dir(const struct config *config, char out[IPC_SERVER_DIR])
@@ -329,7 +329,7 @@ static tck_status_t listen_in(struct ipc_server *server, struct error *err)
 tck_status_t ipc_server_listen_again(struct ipc_server *server, struct error *err)
 {
     const struct listener old = server->socket;
-    while (take_connection(&old)) {
+    while (accept_connection(&old)) {
         /* connected before the socket was deleted */
     }
     tck_status_t status = listen_in(server, err);

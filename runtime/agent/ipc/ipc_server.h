@@ -16,7 +16,7 @@ struct loop;
 /* The directory of the agent's socket. */
 void ipc_server_dir(const struct config *config, char out[IPC_SERVER_DIR]);
 
-/* What is needed here. */
+/* Dependencies. */
 struct ipc_server_setup {
     const struct config *config;
     struct loop *loop;
@@ -29,11 +29,11 @@ struct ipc_server_setup {
 
 must_check tck_status_t ipc_server_listen(const struct ipc_server_setup *setup, struct ipc_server **out,
                                           struct error *err);
-/* A new socket in the directory in place of one that was deleted. Connections remain. */
+/* Creates a new socket in the directory in place of one that was deleted. Existing connections stay open. */
 must_check tck_status_t ipc_server_listen_again(struct ipc_server *server, struct error *err);
 /* Accepts connections to this listening socket, too; the descriptor stays the caller's. */
 must_check tck_status_t ipc_server_serve(struct ipc_server *server, int listen_fd, struct error *err);
-/* Ends all connections, without a call of `gone`. */
+/* Closes all connections without calling `gone`. */
 void ipc_server_close(struct ipc_server *server);
 /* Sends one frame of an encoded payload with descriptors beside it. Closes the connection if the frame cannot be sent,
  * so that the client does not wait for ever. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The name is bound before the file is locked, so that a second agent goes without having touched the file; it is shown
- * after that, so that no trainer takes a process for the agent that does not become it. */
+ * The name is bound before the file is locked, so that a second agent exits without touching the file. It is published
+ * after that, so that no trainer connects to a process that does not become the agent. */
 #include "agent/ipc/presence.h"
 
 #include "agent/ipc/ipc_server.h"
@@ -48,8 +48,8 @@ static tck_status_t take_anchor(struct presence *presence, struct error *err)
     return TCK_OK;
 }
 
-/* Finds an agent of a build that takes no lock. */
-static bool is_served(const char *dir)
+/* Detects an agent of a build that does not lock the file. */
+static bool has_listener(const char *dir)
 {
     char path[IPC_SERVER_DIR + sizeof(IPC_SERVER_SOCKET) + 1];
     struct error ignored;
@@ -71,7 +71,7 @@ static tck_status_t take_place(struct presence *presence, struct error *err)
                                       .make = listen_again,
                                       .ctx = presence};
     tck_status_t status = place_take(&setup, &presence->place, err);
-    if (status == TCK_OK && is_served(presence->dir)) {
+    if (status == TCK_OK && has_listener(presence->dir)) {
         return error_set(err, TCK_ERR_EXIST, "a process answers on its socket");
     }
     if (status == TCK_OK && presence->anchor_fd >= 0) {

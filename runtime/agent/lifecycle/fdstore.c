@@ -26,7 +26,7 @@
 extern char **environ;
 
 #define SUPERVISOR_NAME       "tierckpt-supervisor"
-#define PROBE_MS              200 /* short: until a new supervisor has everything, memory is lost if the agent dies */
+#define PROBE_MS              200 /* short, because memory is lost if the agent dies before a new supervisor has everything */
 #define SUPERVISOR_WAIT_TICKS 25
 #define SEND_MS               50 /* of the event loop, at most, for sending what is pending */
 #define ARGS_MAX              16 /* of this program: --config FILE --set JSON */
@@ -36,7 +36,7 @@ struct stored {
     struct stored *next;
     char name[PARK_NAME_MAX];
     int fd;    /* our duplicate; -1: to be removed from the store */
-    bool told; /* the store has it in this state */
+    bool sent; /* the store has it in its current state */
 };
 
 /* Segments are stored by the thread that allocates them; the lock guards the list. The store may be gone, or hang: what
@@ -44,13 +44,13 @@ struct stored {
 struct fdstore {
     const struct config *config;
     pthread_mutex_t lock;
-    atomic_bool hangs;   /* the store does not read: nothing waits for it any more */
+    atomic_bool hangs;   /* the store does not read: no caller waits for it any more */
     char *notify_socket; /* NULL: there is no store (started by hand) */
     bool supervisor_is_ours;
     bool ready_told;
     char ready_text[64], status_text[64]; /* with how long to keep the descriptors if this agent cannot start again */
     bool moves;                           /* a new supervisor does not have everything yet */
-    uint32_t supervisor;                  /* number of the current one */
+    uint32_t supervisor;                  /* sequence number of the current one */
     struct stored *stored;
     uint32_t count; /* in the list */
     pid_t spawned;  /* supervisor being started; it detaches and this child ends */
@@ -106,7 +106,7 @@ static struct stored **find(struct fdstore *p, const char *name)
     return at;
 }
 
-static void forget(struct fdstore *p, struct stored **at)
+static void remove_item(struct fdstore *p, struct stored **at)
 {
     struct stored *x = *at;
     *at = x->next;
@@ -118,7 +118,7 @@ static void forget(struct fdstore *p, struct stored **at)
 }
 
 /* Keeps a duplicate, so that it can be sent later, and again to a new supervisor. */
-static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
+static tck_status_t add_item(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
 {
     struct stored *x = calloc(1, sizeof(*x));
     int copy = x != NULL ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
@@ -131,7 +131,7 @@ static tck_status_t remember(struct fdstore *p, const char *name, int fd, uint32
     pthread_mutex_lock(&p->lock);
     struct stored **old = find(p, name);
     if (*old != NULL) {
-        forget(p, old);
+        remove_item(p, old);
     }
     if (p->count >= PARK_FILES_MAX) {
         pthread_mutex_unlock(&p->lock);
@@ -155,7 +155,7 @@ static void mark_sent(struct fdstore *p, const char *name, uint32_t supervisor)
     pthread_mutex_lock(&p->lock);
     struct stored **at = find(p, name);
     if (*at != NULL && p->supervisor == supervisor) {
-        (*at)->told = true;
+        (*at)->sent = true;
     }
     pthread_mutex_unlock(&p->lock);
 }
@@ -169,10 +169,10 @@ static bool stays_pending(struct fdstore *p, tck_status_t status)
     return status == TCK_ERR_UNREACHABLE || status == TCK_ERR_TIMEDOUT;
 }
 
-static tck_status_t park_within(struct fdstore *p, int wait_ms, const char *name, int fd, struct error *err)
+static tck_status_t put_within(struct fdstore *p, int wait_ms, const char *name, int fd, struct error *err)
 {
     uint32_t supervisor = 0;
-    tck_status_t status = remember(p, name, fd, &supervisor, err);
+    tck_status_t status = add_item(p, name, fd, &supervisor, err);
     if (status != TCK_OK || p->notify_socket == NULL) {
         return status;
     }
@@ -189,12 +189,12 @@ static tck_status_t park_within(struct fdstore *p, int wait_ms, const char *name
 
 tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err)
 {
-    return park_within(ctx, PARK_WAIT_MS, name, fd, err);
+    return put_within(ctx, PARK_WAIT_MS, name, fd, err);
 }
 
 tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err)
 {
-    return park_within(ctx, SEND_MS, name, fd, err);
+    return put_within(ctx, SEND_MS, name, fd, err);
 }
 
 void fdstore_remove(void *ctx, const char *name)
@@ -209,11 +209,11 @@ void fdstore_remove(void *ctx, const char *name)
     pthread_mutex_lock(&p->lock);
     struct stored **at = find(p, name);
     if (*at != NULL && !later) {
-        forget(p, at);
+        remove_item(p, at);
     } else if (*at != NULL && (*at)->fd >= 0) {
         close((*at)->fd);
         (*at)->fd = -1;
-        (*at)->told = false;
+        (*at)->sent = false;
     }
     pthread_mutex_unlock(&p->lock);
 }
@@ -260,7 +260,7 @@ static bool self_dir(char *out, size_t cap)
 }
 
 /* This program's arguments, with which a new supervisor restarts it. text holds them. */
-static size_t own_arguments(char *text, size_t cap, const char **out, size_t max)
+static size_t copy_arguments(char *text, size_t cap, const char **out, size_t max)
 {
     FILE *file = fopen("/proc/self/cmdline", "re");
     size_t len = file != NULL ? fread(text, 1, cap - 1, file) : 0;
@@ -281,7 +281,7 @@ static void supervisor_dir(const struct fdstore *p, char out[2 * CONFIG_PATH])
     snprintf(out, (size_t)2 * CONFIG_PATH, "%s/%s/%s", c->runtime_dir, c->job, c->node);
 }
 
-/* Its socket was deleted while it runs: it will make it again (supervisor_place.h). */
+/* True if only its socket was deleted: it will create the socket again (supervisor_place.h). */
 static bool supervisor_lives(const struct fdstore *p)
 {
     char dir[2 * CONFIG_PATH];
@@ -315,7 +315,7 @@ static void spawn_supervisor(struct fdstore *p)
     supervisor_dir(p, dir);
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     const char *argv[8 + ARGS_MAX] = {supervisor, "--runtime-dir", dir, "--adopt", pid, "--", agent};
-    (void)own_arguments(args, sizeof(args), argv + 7, ARGS_MAX);
+    (void)copy_arguments(args, sizeof(args), argv + 7, ARGS_MAX);
     /* posix_spawn does not write to argv; its type is older than const. */
     errno = posix_spawn(&p->spawned, supervisor, NULL, NULL, (char *const *)(uintptr_t)argv, environ);
     if (errno != 0) {
@@ -333,9 +333,9 @@ static void mark_all_unsent(struct fdstore *p)
     pthread_mutex_lock(&p->lock);
     for (struct stored **at = &p->stored; *at != NULL;) {
         if ((*at)->fd < 0) {
-            forget(p, at);
+            remove_item(p, at);
         } else {
-            (*at)->told = false;
+            (*at)->sent = false;
             at = &(*at)->next;
         }
     }
@@ -350,9 +350,9 @@ static tck_status_t send_one(struct fdstore *p, struct stored **at, struct error
     tck_status_t status = x->fd >= 0 ? sd_notify_store(p->notify_socket, SEND_MS, x->name, x->fd, err)
                                      : sd_notify_remove(p->notify_socket, SEND_MS, x->name, err);
     if (status == TCK_OK && x->fd < 0) {
-        forget(p, at);
+        remove_item(p, at);
     } else {
-        x->told = status == TCK_OK;
+        x->sent = status == TCK_OK;
     }
     return status;
 }
@@ -365,7 +365,7 @@ static bool send_pending(struct fdstore *p, tck_status_t *status_out, struct err
     pthread_mutex_lock(&p->lock);
     for (struct stored **at = &p->stored; *at != NULL && !left;) {
         struct stored *x = *at;
-        if (!x->told) {
+        if (!x->sent) {
             *status_out = send_one(p, at, err);
             left = *status_out != TCK_OK || clock_ms() > end_ms;
         }
@@ -395,7 +395,7 @@ static bool has_pending(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
     const struct stored *x = p->stored;
-    while (x != NULL && x->told) {
+    while (x != NULL && x->sent) {
         x = x->next;
     }
     pthread_mutex_unlock(&p->lock);
@@ -405,13 +405,13 @@ static bool has_pending(struct fdstore *p)
 json_t *fdstore_json(struct fdstore *p)
 {
     json_t *json = json_object();
-    uint32_t told = 0;
+    uint32_t sent = 0;
     pthread_mutex_lock(&p->lock);
     for (const struct stored *x = p->stored; x != NULL; x = x->next) {
-        told += x->told;
+        sent += x->sent;
     }
     json_add_u64(json, "files", p->count);
-    json_add_u64(json, "not_parked", p->count - told);
+    json_add_u64(json, "not_parked", p->count - sent);
     pthread_mutex_unlock(&p->lock);
     json_add_str(json, "supervisor",
                  p->notify_socket == NULL ? "none"

@@ -22,7 +22,7 @@ must_check tck_status_t fdstore_ready(struct fdstore *p, struct error *err);
 void fdstore_tick(struct fdstore *p);
 /* The number of descriptors, and of those that only the agent holds. */
 json_t *fdstore_json(struct fdstore *p);
-/* True if the store has everything that a successor needs, and would start one. */
+/* True if the store has everything that a successor needs and will start one. */
 bool fdstore_has_all(struct fdstore *p);
 void fdstore_stopping(struct fdstore *p);
 

@@ -15,9 +15,9 @@
 
 struct idle_exit {
     struct idle_exit_setup needs;
-    uint64_t idle_since_ms; /* no trainer since; 0: there is one */
+    uint64_t idle_since_ms; /* since when no trainer has been connected; 0: one is */
     bool job_done;
-    bool stop_forced; /* exits although trainers run */
+    bool stop_forced; /* exit even if trainers are running */
 };
 
 static bool draining(const struct term_context *tc)
@@ -61,7 +61,7 @@ void idle_exit_tick(struct idle_exit *x)
     }
 }
 
-void idle_exit_trainer_came(struct idle_exit *x)
+void idle_exit_trainer_connected(struct idle_exit *x)
 {
     x->job_done = false;
     x->idle_since_ms = 0;

@@ -15,12 +15,12 @@ struct loop;
 struct metadata;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct idle_exit_setup {
     const struct config *config;
     struct loop *loop;
-    struct client *const *clients;    /* the list of all, as it is at any time */
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct client *const *clients;    /* the current list */
+    struct term_context *const *term; /* the current term */
     const struct metadata *metadata;
     struct fdstore *fdstore;
 };
@@ -28,10 +28,10 @@ struct idle_exit_setup {
 must_check tck_status_t idle_exit_new(const struct idle_exit_setup *setup, struct idle_exit **out, struct error *err);
 void idle_exit_free(struct idle_exit *x);
 void idle_exit_tick(struct idle_exit *x);
-void idle_exit_trainer_came(struct idle_exit *x);
-/* The job has ended, and so the agent may. */
+void idle_exit_trainer_connected(struct idle_exit *x);
+/* The job has ended, so the agent may exit. */
 void idle_exit_job_done(struct idle_exit *x);
-/* The same by a command; forced: although trainers run. */
+/* A command requests the exit; forced: even if trainers are running. */
 void idle_exit_stop(struct idle_exit *x, bool forced);
 bool idle_exit_is_job_done(const struct idle_exit *x);
 

@@ -13,7 +13,7 @@ struct listener_watchdog {
     struct peers *peers;
     struct fdstore *fdstore;
     const struct idle_exit *idle_exit;
-    uint64_t deaf_ms; /* others cannot connect since; 0: they can */
+    uint64_t unreachable_ms; /* since when other agents cannot connect; 0: they can */
 };
 
 void listener_watchdog_tick(struct listener_watchdog *w);

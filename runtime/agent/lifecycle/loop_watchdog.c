@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Calls a function if an operation takes too long, for the few places where the agent's only thread may block (main.c).
- * A thread sleeps until it is stopped or the time is over. */
+ * A thread sleeps until it is stopped or the time has elapsed. */
 #include "agent/lifecycle/loop_watchdog.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@ static void leave(const struct stop_setup *stop, bool force)
         log_info("exiting: tierckpt stop%s was called", force ? " --force" : "");
         idle_exit_stop(stop->idle_exit, force);
     } else {
-        log_warn("tierckpt stop was called on another node, but %u trainers run here: this agent keeps running",
+        log_warn("tierckpt stop was called on another node, but %u trainers are running here: this agent keeps running",
                  clients_trainers(*stop->clients));
     }
 }

@@ -14,11 +14,11 @@ struct config;
 struct idle_exit;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct stop_setup {
     const struct config *config;
-    struct client *const *clients;    /* the list of all, as it is at any time */
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct client *const *clients;    /* the current list */
+    struct term_context *const *term; /* the current term */
     struct idle_exit *idle_exit;
 };
 

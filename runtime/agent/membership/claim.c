@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims a term for a trainer: reads from storage to which starts the newest terms belong, asks their agents whether
+ * Claims a term for a trainer: reads from storage which starts own the newest terms, asks their agents whether
  * trainers are alive, and lets core/holder.h decide. The term is one that an agent has reserved, otherwise the next
- * free one on storage. If storage does not answer, the agents' memory has to suffice: the world of the last term, and
- * the terms reserved for its successors. */
+ * free one on storage. If storage does not answer, the claim relies on what agents keep in memory: the world of the
+ * last term, and the terms reserved for its successors. */
 #include "agent/membership/claim.h"
 
 #include "agent/ipc/ipc_server.h"
@@ -23,7 +23,7 @@
 #include <time.h>
 
 #define ASK_AGAIN_MS 250
-#define OFFER_MS     250 /* for agents that are only asked for a term, since their trainers are of this run */
+#define OFFER_MS     250 /* for agents whose trainers belong to this run: they are only asked for a term */
 #define TIME_TEXT    32
 
 struct claims {
@@ -155,8 +155,8 @@ static tck_status_t superseded_error(struct claim *c)
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
 
-/* The term is adopted before its trainer gets the reply, and after it is on storage: trainers of the previous term can
- * then read who has claimed it.
+/* The term is adopted after it has been written to storage, so that trainers of the previous term can read who claimed
+ * it, and before its trainer gets the reply.
  */
 static void take_term(struct claim *c)
 {
@@ -173,7 +173,7 @@ static void lose_grant(struct claim *c)
     c->term = 0;
 }
 
-/* A granted term is taken even if its owner cannot be written beside the claim now: metadata_note_world does that
+/* A granted term is accepted even if its owner cannot be written beside the claim now: metadata_note_world writes it
  * later. */
 static void on_written(struct claim *c)
 {
@@ -187,8 +187,8 @@ static void on_written(struct claim *c)
     if (c->granted) {
         take_term(c);
     } else if (c->status == TCK_ERR_EXIST) {
-        c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may hold the job. Listings may lag behind
-                                        its claim, hence the pause */
+        c->phase = CLAIM_READ_AGAIN; /* another start has claimed a term, and may hold the job. There is a pause because
+                                        a listing may not show its claim yet */
     } else {
         claim_finish(c);
     }
@@ -196,14 +196,14 @@ static void on_written(struct claim *c)
 
 static tck_status_t no_term_error(struct claim *c)
 {
-    c->err = c->why_blind;
-    return error_set(&c->err, c->why_blind.code, "%s; without storage, none of the agents that answer can grant a term",
-                     c->why_blind.text);
+    c->err = c->storage_err;
+    return error_set(&c->err, c->storage_err.code,
+                     "%s; without storage, none of the agents that answer can grant a term", c->storage_err.text);
 }
 
 static void write_or_give_up(struct claim *c)
 {
-    if (c->blind) {
+    if (c->without_storage) {
         claim_fail(c, no_term_error(c));
     } else {
         claim_write(c);
@@ -217,9 +217,9 @@ static void on_granted(struct claim *c, const struct grant *grant)
     reservation_handle_grant(c->needs->reservations, grant, c->own.pid);
     c->term = grant->term;
     c->granted = true;
-    if (c->blind) {
+    if (c->without_storage) {
         log_warn("term %" PRIu64 " was granted by the agent of node %s without storage: %s", c->term,
-                 c->asked[c->granter].node.name, c->why_blind.text);
+                 c->asked[c->granter].node.name, c->storage_err.text);
         take_term(c);
     } else {
         claim_write(c);
@@ -244,7 +244,7 @@ static void request_term(struct claim *c)
     c->grant_asked_ms = clock_ms();
 }
 
-/* Another start was granted a term meanwhile, and may hold the job. */
+/* Another start was granted a term in the meantime, and may hold the job. */
 static void on_not_granted(struct claim *c)
 {
     c->phase = CLAIM_READ_AGAIN;
@@ -282,7 +282,7 @@ void claim_handle_grant(struct claims *claims, const struct peer *from, const vo
 {
     struct wire_term_grant m;
     if (wire_term_grant_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed TERM_GRANT of node %s", peer_node(from)->name);
+        log_warn("malformed TERM_GRANT from node %s", peer_node(from)->name);
         return;
     }
     for (struct claim *c = claims->under_way, *next; c != NULL; c = next) {
@@ -302,11 +302,11 @@ void claim_handle_grant(struct claims *claims, const struct peer *from, const vo
 
 /* ---- deciding ------------------------------------------------------------------------------------------------ */
 
-/* Nobody holds the job. Without storage, the term depends on the agents' answers. */
+/* No trainer holds the job. Without storage, the term depends on the agents' answers. */
 static void find_term(struct claim *c)
 {
     uint32_t granter = claim_granter(c);
-    uint64_t wait_ms = c->blind ? HOLDER_ANSWER_MS : c->others_offer ? OFFER_MS : 0;
+    uint64_t wait_ms = c->without_storage ? HOLDER_ANSWER_MS : c->others_offer ? OFFER_MS : 0;
     if (granter != UINT32_MAX) {
         start_granting(c, granter);
     } else if (!claim_all_answered(c) && c->facts.since_ms < wait_ms) {
@@ -316,7 +316,7 @@ static void find_term(struct claim *c)
     }
 }
 
-/* True if the claimer has the newest term already: the reply may have been lost. */
+/* True if the claimer already has the newest term: the reply may have been lost. */
 static bool newest_is_ours(const struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
@@ -376,7 +376,7 @@ void claim_handle_holder(struct claims *claims, const struct peer *from, const v
 {
     struct wire_holder m;
     if (wire_holder_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed HOLDER of node %s", peer_node(from)->name);
+        log_warn("malformed HOLDER from node %s", peer_node(from)->name);
         return;
     }
     for (struct claim *c = claims->under_way, *next; c != NULL; c = next) {
@@ -403,7 +403,7 @@ static bool may_be_written(struct claim *c)
 
 static void on_read(struct claim *c)
 {
-    c->blind = false;
+    c->without_storage = false;
     if (may_be_written(c)) {
         c->phase = CLAIM_READ_AGAIN;
     } else {
@@ -426,8 +426,8 @@ static tck_status_t add_term_in_memory(struct claim *c, uint64_t term, const str
     return TCK_OK;
 }
 
-/* What this agent knows about earlier terms if storage does not answer: the nodes of the last term that had its memory
- * here, and of a later one that trainers have joined. */
+/* Collects what this agent knows about earlier terms, for when storage does not answer: the nodes of the last term that
+ * had memory here, and those of a later term that trainers have joined. */
 static tck_status_t holders_in_memory(struct claim *c)
 {
     uint64_t joined;
@@ -452,14 +452,14 @@ static tck_status_t holders_in_memory(struct claim *c)
 
 static void on_storage_unreadable(struct claim *c)
 {
-    c->blind = true;
-    c->why_blind = c->err;
+    c->without_storage = true;
+    c->storage_err = c->err;
     term_holders_free(&c->holders);
     if (holders_in_memory(c) == TCK_OK) {
         start_asking(c);
     } else {
-        c->err = c->why_blind;
-        claim_fail(c, c->why_blind.code);
+        c->err = c->storage_err;
+        claim_fail(c, c->storage_err.code);
     }
 }
 
@@ -493,7 +493,7 @@ void claim_tick(struct claims *claims)
 
 /* Takes ownership of m's agents. */
 static const struct claim_steps steps = {
-    .was_read = on_read, .is_blind = on_storage_unreadable, .was_written = on_written, .fail = claim_fail};
+    .was_read = on_read, .storage_unreadable = on_storage_unreadable, .was_written = on_written, .fail = claim_fail};
 
 static struct claim *claim_new(struct claims *claims, const struct client *client, const struct msg_claim *m)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims a term for a trainer: reads from storage to which starts the newest terms belong, asks their agents whether
+ * Claims a term for a trainer: reads from storage which starts own the newest terms, asks their agents whether
  * trainers are alive, and lets core/holder.h decide. The term is one that an agent has reserved, otherwise the next
- * free one on storage. If storage does not answer, the agents' memory has to suffice: the world of the last term, and
- * the terms reserved for its successors. */
+ * free one on storage. If storage does not answer, the claim relies on what agents keep in memory: the world of the
+ * last term, and the terms reserved for its successors. */
 #ifndef TCK_AGENT_CLAIM_H
 #define TCK_AGENT_CLAIM_H
 

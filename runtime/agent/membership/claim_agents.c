@@ -16,9 +16,9 @@ const struct held_term *claim_in_use(const struct claim *c)
     return c->holders.count > 0 ? &c->holders.terms[c->holders.count - 1] : NULL;
 }
 
-#define AGAIN_MS 250 /* before an agent whose trainers live is asked again */
+#define ASK_AGAIN_MS 250 /* before an agent with live trainers is asked again */
 
-/* An existing session keeps its address: the one on storage may be older. */
+/* An existing session keeps its address, because the one on storage may be older. */
 static struct peer *session_with(struct peers *peers, const struct node_info *node)
 {
     struct peer *peer = peers_find(peers, node->agent_id);
@@ -59,7 +59,7 @@ void claim_ask_agents(struct claim *c, const struct client *asker)
         if (a->self) {
             a->answer = holders_find(c->needs->holders, &c->ask, a->node.agent_id, asker);
             a->answered = true;
-        } else if ((!a->answered || a->answer.held) && (a->asked_ms == 0 || clock_ms() - a->asked_ms >= AGAIN_MS)) {
+        } else if ((!a->answered || a->answer.held) && (a->asked_ms == 0 || clock_ms() - a->asked_ms >= ASK_AGAIN_MS)) {
             send_ask(c, a);
         }
     }
@@ -71,7 +71,7 @@ bool claim_is_held_by(const struct claim *c, const struct asked_agent *a)
     return a->answered && a->answer.held && !a->for_term && !(c->same_run && may_come_back);
 }
 
-/* The newest term also comes from the answers: only agents know of a term that was granted without storage. */
+/* The answers also count for the newest term: only agents know of a term that was granted without storage. */
 void claim_count_answers(struct claim *c)
 {
     c->facts.silent = c->facts.held = 0;
@@ -111,7 +111,7 @@ uint32_t claim_granter(const struct claim *c)
     return chosen;
 }
 
-/* ---- who they are ---------------------------------------------------------------------------------------------- */
+/* ---- the agents -------------------------------------------------------------------------------------------------- */
 
 /* True if another agent runs on that node now: the former one is dead, and its trainers connect to the new one. */
 static bool has_successor(const struct claim *c, const struct node_info *node)
@@ -137,13 +137,13 @@ static void add_asked(struct claim *c, const struct node_info *node, bool for_te
     c->others_offer = c->others_offer || for_term;
 }
 
-/* Trainers of one launch have one run id. */
+/* All trainers of a launch share a run id. */
 static bool is_of_run(const struct term_holder *holder, const char *run_id)
 {
     return run_id[0] != '\0' && strcmp(holder->run_id, run_id) == 0;
 }
 
-/* Of a term of this run, only the coordinator's agent (the first one) is asked: it may have reserved terms. */
+/* For a term of this run, only the coordinator's agent (the first one) is asked, because it may have reserved terms. */
 static void add_holder(struct claim *c, const struct term_holder *holder)
 {
     bool same = is_of_run(holder, c->ask.run_id);

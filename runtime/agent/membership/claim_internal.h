@@ -22,7 +22,7 @@ enum claim_phase {
 struct asked_agent {
     struct node_info node;
     bool self;
-    bool for_term;     /* asked for a term only: its trainers are of this run, and do not count */
+    bool for_term;     /* only asked for a term: its trainers belong to this run, and do not hold the job against it */
     uint64_t asked_ms; /* 0: not yet */
     bool answered;
     struct wire_holder answer; /* newest */
@@ -36,7 +36,7 @@ struct claims;
 struct claim_steps {
     /* Storage was read; it could not be read (c->err); the claim was written, or could not be (c->status). */
     void (*was_read)(struct claim *c);
-    void (*is_blind)(struct claim *c);
+    void (*storage_unreadable)(struct claim *c);
     void (*was_written)(struct claim *c);
     void (*fail)(struct claim *c, tck_status_t status);
 };
@@ -53,17 +53,17 @@ struct claim {
     struct wire_holder_ask ask;
     enum claim_phase phase;
     uint64_t asking_ms;
-    uint64_t again_ms; /* storage is not read again before */
+    uint64_t again_ms; /* earliest time of the next read from storage */
     struct holder_unnamed unnamed;
     struct term_holder own; /* what is written beside the claim */
-    bool blind;             /* storage does not answer: the agents' memory has to suffice */
-    struct error why_blind;
+    bool without_storage;   /* storage does not answer: only what agents keep in memory is used */
+    struct error storage_err;
     struct term_holders holders;
     uint32_t asked_count;
     struct asked_agent *asked;
     uint32_t granter; /* index in asked */
     uint64_t granting_ms, grant_asked_ms;
-    bool others_offer; /* some are asked for a term only */
+    bool others_offer; /* some agents are only asked for a term */
     bool same_run;     /* the term in use is of the run that asks: trainers that may reconnect (pid 0) do not count */
     bool granted;
     uint64_t term; /* granted, or claimed on storage; 0: neither yet */

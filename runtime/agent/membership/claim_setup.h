@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the claims of terms need of the rest of the agent. */
+ * Dependencies of claims on the rest of the agent. */
 #ifndef TCK_AGENT_CLAIM_SETUP_H
 #define TCK_AGENT_CLAIM_SETUP_H
 
@@ -20,7 +20,7 @@ struct storage_ops;
 struct claims_setup {
     const struct config *config;
     const struct hard_state *state;
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
     struct peers *peers;
     struct persistent *persistent;
     struct pool *claiming; /* for claims only, which must not wait behind hanging drains */

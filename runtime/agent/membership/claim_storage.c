@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a claim reads from storage and writes there. Storage may hang, so each call has a struct of its own: a call that
- * is given up is left behind with its pool thread, and the claim continues or ends without it. */
+ * The reads and writes of a claim on storage. Storage may hang, so each call has a struct of its own: a call that is
+ * given up stays with its pool thread, and the claim continues or ends without it. */
 #include "agent/membership/claim_internal.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
@@ -15,7 +15,7 @@ struct claim_call {
     struct claim *claim; /* NULL: it ended before the call */
     const struct claims_setup *needs;
     struct term_claim wanted;
-    uint64_t granted;       /* term; 0: one is to be claimed */
+    uint64_t granted;       /* term; 0: claim one */
     struct term_holder own; /* the claim's, while it is written */
     struct term_holders holders;
     uint64_t term;
@@ -116,7 +116,7 @@ static void read_done(void *ctx, bool canceled)
     if (c->status == TCK_OK) {
         c->steps->was_read(c);
     } else {
-        c->steps->is_blind(c);
+        c->steps->storage_unreadable(c);
     }
 }
 
@@ -127,7 +127,7 @@ static void read_given_up(void *ctx, const struct error *why)
         claim_leave_call(c);
         health_storage_failed(c->needs->health, 0, why);
         c->err = *why;
-        c->steps->is_blind(c);
+        c->steps->storage_unreadable(c);
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The sessions that a term needs: with its coordinator, and with the nodes that copies are sent to and received from;
  * the coordinator needs sessions with all nodes. JOIN and REGISTER of a trainer are answered when these are up, or with
- * the names and addresses of the nodes that could not be reached. So a wrong network setting shows at the start of a
- * job, when somebody is watching, and not when a recovery needs the copies.
+ * the names and addresses of the nodes that could not be reached. A wrong network setting is therefore reported at the
+ * start of a job, when a user is watching, and not when a recovery needs the copies.
  */
 #include "agent/membership/connectivity.h"
 
@@ -28,13 +28,13 @@ struct connectivity {
     uint64_t term; /* the newest one joined */
     size_t count;
     struct node_info *nodes;
-    uint64_t anew_term; /* this agent has restarted without its state since that term was formed, and notifies its
-                           nodes; 0: none */
-    uint64_t gone_term; /* the agent of node `gone` has, as its successor reports; 0: none */
+    uint64_t restarted_term; /* term since whose formation this agent has restarted without its state, so it notifies
+                                that term's nodes; 0: none */
+    uint64_t gone_term;      /* the same for the agent of node `gone`, as its successor reports; 0: none */
     char gone[CONFIG_NAME];
 };
 
-/* ---- who is missing ------------------------------------------------------------------------------------------ */
+/* ---- missing sessions -------------------------------------------------------------------------------------------- */
 
 static bool is_up(const struct peers *peers, uint64_t agent_id)
 {
@@ -42,7 +42,7 @@ static bool is_up(const struct peers *peers, uint64_t agent_id)
     return peer != NULL && peer_is_up(peer);
 }
 
-/* Not empty if the agent refuses the secret: then the network is not the cause. */
+/* Not empty if the agent refuses the secret, in which case the network is not the cause. */
 static const char *refusal(const struct peers *peers, uint64_t agent_id)
 {
     const struct peer *peer = peers_find(peers, agent_id);
@@ -75,7 +75,7 @@ bool connectivity_missing(const struct connectivity *cn, const struct node_info 
     return used > 0;
 }
 
-/* ---- who is needed ------------------------------------------------------------------------------------------- */
+/* ---- required sessions ------------------------------------------------------------------------------------------- */
 
 static void need(struct connectivity *cn, const struct node_info *node)
 {
@@ -86,7 +86,7 @@ static void need(struct connectivity *cn, const struct node_info *node)
     }
     struct node_info *grown = realloc(cn->nodes, (cn->count + 1) * sizeof(*grown));
     if (grown == NULL) {
-        log_error("out of memory: not waiting for node %s", node->name);
+        log_error("out of memory: joins will not wait for node %s", node->name);
         return;
     }
     cn->nodes = grown;
@@ -99,7 +99,7 @@ static void want_node(struct connectivity *cn, uint64_t term, const struct node_
     struct error err;
     if (cn->term != term) {
         cn->term = term;
-        cn->anew_term = 0;
+        cn->restarted_term = 0;
         cn->count = 0;
     }
     if (node->agent_id == peers_self(cn->needs.peers)->agent_id) {
@@ -124,7 +124,7 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
 {
     bool *wanted = calloc(tc->world.node_count, sizeof(*wanted));
     if (wanted == NULL) {
-        log_error("out of memory: no sessions with other nodes");
+        log_error("out of memory: cannot open sessions with other nodes");
         return;
     }
     sessions_wanted(&tc->setup, &tc->placement, tc->coordinator != NULL, wanted);
@@ -148,13 +148,13 @@ const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64
     return cn->nodes;
 }
 
-/* ---- an agent that is gone with its memory ----------------------------------------------------------------------- */
+/* ---- an agent that was lost with its memory ---------------------------------------------------------------------- */
 
 void connectivity_memory_lost(struct connectivity *cn, const struct world *world)
 {
     struct peer *peer;
     struct error err;
-    cn->anew_term = world->term;
+    cn->restarted_term = world->term;
     for (uint32_t n = 0; n < world->node_count; n++) {
         if (strcmp(world->nodes[n].name, cn->needs.config->node) == 0) {
             continue;
@@ -169,8 +169,8 @@ void connectivity_memory_lost(struct connectivity *cn, const struct world *world
 
 void connectivity_notify(struct connectivity *cn, struct peer *peer)
 {
-    if (cn->anew_term != 0) {
-        rpc_send_gone(peer, cn->anew_term);
+    if (cn->restarted_term != 0) {
+        rpc_send_gone(peer, cn->restarted_term);
     }
 }
 
@@ -217,12 +217,12 @@ void connectivity_tick(struct connectivity *cn)
     struct join_standing standing = {.missing = missing,
                                      .gone = gone,
                                      .unshared = unshared,
-                                     .checking = save_dir_check_is_open(cn->needs.save_dir_check, cn->term),
+                                     .checking = save_dir_check_is_pending(cn->needs.save_dir_check, cn->term),
                                      .limit_ms = cn->needs.config->session_wait_ms};
     for (struct client *c = *cn->needs.clients; any && c != NULL; c = c->next) {
         if (waits(cn, c)) {
             standing.returning = c->returning;
-            standing.waited_ms = clock_ms() - c->meet_since_ms;
+            standing.waited_ms = clock_ms() - c->sessions_since_ms;
             answer(cn->needs.join, c, join_judge(&standing), &err);
         }
     }

@@ -20,11 +20,11 @@ struct peers;
 struct save_dir_check;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct connectivity_setup {
     const struct config *config;
     struct peers *peers;
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
     struct save_dir_check *save_dir_check;
     const struct join_setup *join;
 };
@@ -44,7 +44,7 @@ void connectivity_tick(struct connectivity *cn);
 /* A trainer joins a world that names a former agent of this node, which died with its memory: notifies the other nodes,
  * so that they do not wait for it. */
 void connectivity_memory_lost(struct connectivity *cn, const struct world *world);
-void connectivity_notify(struct connectivity *cn, struct peer *peer); /* if a node that is now up has to be notified */
+void connectivity_notify(struct connectivity *cn, struct peer *peer); /* notifies a node that is now up, if necessary */
 void connectivity_handle_gone(struct connectivity *cn, uint64_t term, const struct node_info *successor);
 
 /* Opens the sessions that this node needs in the term, and uses existing ones. */

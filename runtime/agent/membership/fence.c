@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Trainers whose term is over can no longer save. Their shared status pages tell them at once; who
- * has taken the job over is read from storage, in a pool thread and under the time limit of all calls to storage. */
+ * Prevents trainers whose term is over from saving. Their shared status pages show it at once. A pool thread reads from
+ * storage who has taken over the job, under the time limit of all calls to storage. */
 #include "agent/membership/fence.h"
 
 #include "agent/ipc/client.h"
@@ -65,7 +65,7 @@ static void read_done(void *ctx, bool canceled)
     free(r);
 }
 
-static void read_who(const struct fence_setup *fence, uint64_t term)
+static void read_claimer(const struct fence_setup *fence, uint64_t term)
 {
     struct error err;
     if (storage_hangs(fence->storage_ops, NULL, &err)) {
@@ -77,13 +77,13 @@ static void read_who(const struct fence_setup *fence, uint64_t term)
         *r = (struct reading){.fence = fence, .term = term};
     }
     if (r == NULL) {
-        log_warn("no memory to read who has claimed term %" PRIu64, term);
+        log_warn("out of memory: cannot read who has claimed term %" PRIu64, term);
         return;
     }
     r->storage = (struct storage_op){.what = "the read of a claim", .ctx = r};
     storage_begin(&r->storage, fence->storage_ops, NULL);
     if (pool_submit(fence->io, read_work, read_done, r) != TCK_OK) {
-        log_warn("no memory to read who has claimed term %" PRIu64, term);
+        log_warn("out of memory: cannot read who has claimed term %" PRIu64, term);
         storage_end(&r->storage);
         free(r);
     }
@@ -97,12 +97,12 @@ void fence_older(const struct fence_setup *fence, uint64_t term)
         if (c->trainer && c->shared != NULL && c->term != 0 && c->term < term &&
             atomic_load(&c->shared->over_term) == 0) {
             atomic_store_explicit(&c->shared->over_term, term, memory_order_release);
-            log_warn("trainer of rank %u (pid %d) is of term %" PRIu64 ", which is over: its saves are refused",
+            log_warn("trainer of rank %u (pid %d) belongs to term %" PRIu64 ", which is over: its saves are refused",
                      c->rank, (int)c->process.pid, c->term);
             any = true;
         }
     }
     if (any) {
-        read_who(fence, term);
+        read_claimer(fence, term);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Trainers whose term is over can no longer save. */
+ * Prevents trainers whose term is over from saving. */
 #ifndef TCK_AGENT_FENCE_H
 #define TCK_AGENT_FENCE_H
 
@@ -10,9 +10,9 @@ struct persistent;
 struct pool;
 struct storage_ops;
 
-/* What is needed here. */
+/* Dependencies. */
 struct fence_setup {
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
     struct persistent *persistent;
     struct pool *io;
     struct storage_ops *storage_ops;

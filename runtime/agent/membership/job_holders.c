@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which trainers of this node hold the job, at the moment of the question: the kernel is asked, because the event
- * loop may not have seen the end of a process yet. */
+ * Finds the trainers of this node that hold the job at the time of the request. It asks the kernel, because the event
+ * loop may not have noticed the end of a process yet. */
 #include "agent/membership/job_holders.h"
 
 #include "agent/ipc/client.h"
@@ -19,7 +19,7 @@
 #define STAT_BYTES    512
 #define RETURN_MS     3000 /* trainers try to reconnect to a new agent several times a second */
 
-/* Trainers of a restarted agent, which reconnect by themselves, and hold their job until then. */
+/* Trainers that are expected to reconnect to this restarted agent, and hold the job until then. */
 struct awaited {
     uint64_t term; /* 0: none */
     uint64_t until_ms;
@@ -31,7 +31,8 @@ struct holders {
     struct awaited awaited;
 };
 
-/* A zombie counts as dead: its pidfd is readable. A process of another PID namespace lives as long as its connection.
+/* A zombie counts as dead: its pidfd is readable. A process of another PID namespace counts as alive while it is
+ * connected.
  */
 bool holders_alive(const struct client *c)
 {
@@ -40,7 +41,7 @@ bool holders_alive(const struct client *c)
 }
 
 /* True if the same process has sent another HELLO and has not joined a term yet. */
-static bool arrives(const struct client *clients, const struct client *held)
+static bool is_rejoining(const struct client *clients, const struct client *held)
 {
     for (const struct client *c = clients; c != NULL; c = c->next) {
         if (c != held && c->trainer && c->process.pid == held->process.pid && c->process.pid > 0 && c->term == 0) {
@@ -84,7 +85,7 @@ static bool holds(const struct client *clients, const struct client *c, const st
         .term = c->term > c->claimed ? c->term : c->claimed,
         .alive = holders_alive(c),
         .done = c->done,
-        .arrives = arrives(clients, c),
+        .arrives = is_rejoining(clients, c),
         .same_run = ask->run_id[0] != '\0' && strcmp(ask->run_id, c->run_id) == 0,
     };
     t.ancestor = t.same_run && asker != NULL && is_ancestor(c->process.pid, asker->process.pid);
@@ -103,7 +104,7 @@ static bool awaits_trainers(const struct holders *h, const struct wire_holder_as
            clock_ms() < a->until_ms && back < a->count;
 }
 
-/* Of several trainers, that of the lowest rank. */
+/* If there are several such trainers, returns the one with the lowest rank. */
 struct wire_holder holders_find(const struct holders *h, const struct wire_holder_ask *ask, uint64_t to,
                                 const struct client *asker)
 {
@@ -134,7 +135,7 @@ void holders_answer(const struct holders *h, struct peer *peer, const void *data
 {
     struct wire_holder_ask ask;
     if (wire_holder_ask_decode(data, len, &ask) != TCK_OK) {
-        log_warn("malformed HOLDER_ASK of node %s", peer_node(peer)->name);
+        log_warn("malformed HOLDER_ASK from node %s", peer_node(peer)->name);
         return;
     }
     struct wire_holder answer = holders_find(h, &ask, peer_node(peer)->agent_id, NULL);

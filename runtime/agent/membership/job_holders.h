@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which trainers of this node hold the job, at the moment of the question: the kernel is asked, because the event
- * loop may not have seen the end of a process yet. */
+ * Finds the trainers of this node that hold the job at the time of the request. It asks the kernel, because the event
+ * loop may not have noticed the end of a process yet. */
 #ifndef TCK_AGENT_JOB_HOLDERS_H
 #define TCK_AGENT_JOB_HOLDERS_H
 
@@ -15,11 +15,11 @@ struct hard_state;
 struct holders;
 struct peer;
 
-/* What is needed here. */
+/* Dependencies. */
 struct holders_setup {
     const struct config *config;
     const struct hard_state *state;
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
 };
 
 must_check tck_status_t holders_new(const struct holders_setup *setup, struct holders **out, struct error *err);

@@ -11,9 +11,9 @@ struct client;
 struct term_context;
 struct trainers;
 
-/* What is needed here. */
+/* Dependencies. */
 struct join_setup {
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct term_context *const *term; /* the current term */
     const struct trainers *trainers;
 };
 

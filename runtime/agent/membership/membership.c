@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How trainers and agents form a term: HELLO, the claim of a term, joining its world, registering shards. Memory is
- * allocated and touched in a pool thread, because that may take long and heartbeats must continue. */
+ * allocated and touched in a pool thread, because that may take a long time and heartbeats must continue. */
 #include "agent/membership/membership.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -37,8 +37,8 @@
 
 struct membership {
     struct membership_setup needs;
-    struct registration *registration; /* under way, or waiting */
-    bool allocating;                   /* it is: a pool thread is changing the memory tier */
+    struct registration *registration; /* in progress, or waiting */
+    bool allocating;                   /* it is in progress: a pool thread is changing the memory tier */
     struct log_limit refused_hellos;
 };
 
@@ -73,7 +73,7 @@ static tck_status_t check_hello(const struct membership *ms, const struct msg_he
                          m->job);
     }
     if (m->world_size == 0 || m->rank >= m->world_size) {
-        return error_set(err, TCK_ERR_INVAL, "rank %u of a world of %u", m->rank, m->world_size);
+        return error_set(err, TCK_ERR_INVAL, "rank %u is not in a world of %u ranks", m->rank, m->world_size);
     }
     uint8_t proof[MAC_BYTES];
     secret_mac(ms->needs.secret, "client", m->job, strlen(m->job), proof);
@@ -83,14 +83,14 @@ static tck_status_t check_hello(const struct membership *ms, const struct msg_he
     return TCK_OK;
 }
 
-static void send_welcome(const struct membership *ms, struct client *client, uint32_t seq, int board_fd)
+static void send_welcome(const struct membership *ms, struct client *client, uint32_t seq, int status_fd)
 {
     struct msg_welcome welcome = {.seq = seq, .format = MESSAGE_FORMAT};
     welcome.hello.node = *peers_self(ms->needs.peers);
     welcome.hello.term_seen = hard_state_get(ms->needs.state)->term.adopted;
     struct writer w = writer_new(0);
     msg_welcome_encode(&welcome, &w);
-    client_send_fds(client, MSG_WELCOME, &w, &board_fd, 1);
+    client_send_fds(client, MSG_WELCOME, &w, &status_fd, 1);
     writer_free(&w);
 }
 
@@ -105,14 +105,14 @@ static void refuse_hello(struct membership *ms, struct client *client, uint32_t 
 }
 
 /* False: the client has another message format, and was sent an error. */
-static bool speaks_our_format(struct membership *ms, struct client *client, const uint8_t *payload, size_t len)
+static bool has_our_format(struct membership *ms, struct client *client, const uint8_t *payload, size_t len)
 {
     uint32_t seq, format;
     struct error err;
     if (!msg_hello_format(payload, len, &seq, &format) || format == MESSAGE_FORMAT) {
         return true;
     }
-    (void)error_set(&err, TCK_ERR_PROTO, "agent of node %s speaks message format %d, the client %u",
+    (void)error_set(&err, TCK_ERR_PROTO, "the agent of node %s uses message format %d, the client uses format %u",
                     ms->needs.config->node, MESSAGE_FORMAT, format);
     refuse_hello(ms, client, seq, &err);
     return false;
@@ -122,8 +122,8 @@ void membership_handle_hello(struct membership *ms, struct client *client, const
 {
     struct msg_hello m;
     struct error err;
-    int board_fd = -1;
-    if (!speaks_our_format(ms, client, payload, len)) {
+    int status_fd = -1;
+    if (!has_our_format(ms, client, payload, len)) {
         return;
     }
     if (msg_hello_decode(payload, len, &m) != TCK_OK) {
@@ -138,7 +138,7 @@ void membership_handle_hello(struct membership *ms, struct client *client, const
         status = start_config_compare(ms->needs.start_config, client, &m, &err);
     }
     if (status == TCK_OK) {
-        status = make_status_page(client, &board_fd, &err);
+        status = make_status_page(client, &status_fd, &err);
     }
     if (status != TCK_OK) {
         refuse_hello(ms, client, m.seq, &err);
@@ -151,7 +151,7 @@ void membership_handle_hello(struct membership *ms, struct client *client, const
     memcpy(client->run_id, m.run_id, sizeof(client->run_id));
     client->takeover = m.takeover;
     client_watch_process(client);
-    idle_exit_trainer_came(ms->needs.idle_exit);
+    idle_exit_trainer_connected(ms->needs.idle_exit);
     trainers_show_settings(ms->needs.trainers);
     trainers_show_health(ms->needs.trainers, client);
     log_info("trainer of rank %u of %u connected (pid %d)%s", m.rank, m.world_size, (int)client->process.pid,
@@ -159,14 +159,14 @@ void membership_handle_hello(struct membership *ms, struct client *client, const
     if (m.returning) {
         writers_returned(ms->needs.writers, client, m.term);
     }
-    send_welcome(ms, client, m.seq, board_fd);
-    close(board_fd);
+    send_welcome(ms, client, m.seq, status_fd);
+    close(status_fd);
 }
 
 /* ---- term ---------------------------------------------------------------------------------------------------- */
 
-/* Releases peers that are not in the new world, so that transfers with them do not delay the new term. */
-static void unwant_outsiders(struct peers *peers, const struct world *world)
+/* Releases peers outside the new world, so that transfers with them do not delay the new term. */
+static void release_outsiders(struct peers *peers, const struct world *world)
 {
     for (size_t i = peers_count(peers); i-- > 0;) {
         struct peer *peer = peers_at(peers, i);
@@ -186,7 +186,7 @@ static tck_status_t join_term(struct membership *ms, const struct world *world, 
                          world->term, ms->needs.config->node, kept.term.adopted);
     }
     if (kept.term.joined == before) {
-        connectivity_want_world(ms->needs.connectivity, world); /* again, if this agent has restarted since */
+        connectivity_want_world(ms->needs.connectivity, world); /* needed if this agent has restarted since */
         return TCK_OK;
     }
     adopt_term(ms->needs.adopt, world->term);
@@ -197,7 +197,7 @@ static tck_status_t join_term(struct membership *ms, const struct world *world, 
     failpoint(term, joining);
     hard_state_put(ms->needs.state, &kept);
     failpoint(term, joined);
-    unwant_outsiders(ms->needs.peers, world);
+    release_outsiders(ms->needs.peers, world);
     connectivity_want_world(ms->needs.connectivity, world);
     log_info("joined term %" PRIu64 ": %u ranks on %u nodes", world->term, world->world_size, world->node_count);
     return TCK_OK;
@@ -209,7 +209,7 @@ static bool has_restarted(const struct membership *ms, const struct world *world
     return self >= 0 && world->nodes[self].agent_id != hard_state_get(ms->needs.state)->agent_id;
 }
 
-/* The world must name this rank, this node and this very agent: the other nodes would not find an agent that has
+/* The world must contain this rank, this node and this agent process: other nodes could not find an agent that has
  * restarted without its state since HELLO. */
 static tck_status_t check_world(const struct membership *ms, const struct client *client, const struct msg_world *m,
                                 struct error *err)
@@ -251,7 +251,7 @@ void membership_handle_join(struct membership *ms, struct client *client, const 
         start_config_apply(ms->needs.start_config, client);
         trainers_show_decisions(ms->needs.trainers, client);
         client->join_seq = m.seq;
-        client->meet_since_ms = clock_ms();
+        client->sessions_since_ms = clock_ms();
         connectivity_tick(ms->needs.connectivity);
     } else {
         log_warn("JOIN refused: %s", err.text);
@@ -268,7 +268,7 @@ void membership_handle_join(struct membership *ms, struct client *client, const 
 /* A registration under way: waits until no operation touches slots, then allocates in a pool thread. */
 struct registration {
     struct membership *ms;
-    struct registration *then; /* of a newer term: starts when this one has allocated its memory */
+    struct registration *then; /* for a newer term: starts when this one has allocated its memory */
     struct world world;
     struct placement placement;
     bool resumed; /* after a restart of this agent: there is no client */
@@ -292,7 +292,7 @@ static void answer_all(const struct membership *ms, uint64_t term, const struct 
         if (c->register_seq == 0 || c->term != term) {
             continue;
         }
-        c->meet_since_ms = clock_ms();
+        c->sessions_since_ms = clock_ms();
         if (err != NULL) {
             join_reply(ms->needs.join, c, err);
         }
@@ -300,7 +300,7 @@ static void answer_all(const struct membership *ms, uint64_t term, const struct 
     connectivity_tick(ms->needs.connectivity);
 }
 
-/* In a pool thread: nothing else touches the memory tier meanwhile. */
+/* Runs in a pool thread; nothing else touches the memory tier in the meantime. */
 static void allocate(void *ctx)
 {
     struct registration *j = ctx;
@@ -317,7 +317,7 @@ static void allocate(void *ctx)
     }
 }
 
-static void warn_of_domains(const struct registration *j)
+static void warn_about_domains(const struct registration *j)
 {
     if (j->placement.domains_short > 0) {
         log_warn("%u of %u shards have fewer than %u copies in distinct domains: add nodes or domains, or lower copies",
@@ -325,7 +325,7 @@ static void warn_of_domains(const struct registration *j)
     }
 }
 
-/* What was decided in this term before this agent restarted; also where it could not resume the term by itself. */
+/* The decision of this term from before this agent restarted, even if the agent could not resume the term by itself. */
 static const struct decision *kept_decision(const struct membership *ms, uint64_t term)
 {
     const struct decision *decision = &hard_state_get(ms->needs.state)->decision;
@@ -339,7 +339,7 @@ static tck_status_t form(struct registration *j)
     const struct decision *decision = kept_decision(j->ms, j->world.term);
     failpoint(enrol, forming);
     storage_leaving(needs->storage_ops, *needs->term);
-    tck_status_t status = term_context_new(needs->forms, &j->world, &j->placement, decision, &tc, &j->err);
+    tck_status_t status = term_context_new(needs->term_setup, &j->world, &j->placement, decision, &tc, &j->err);
     if (status != TCK_OK) {
         return status;
     }
@@ -351,7 +351,7 @@ static tck_status_t form(struct registration *j)
     }
     *needs->term = tc;
     health_term_began(needs->health);
-    writers_look(needs->writers);
+    writers_check(needs->writers);
     if (!j->resumed) {
         status = hard_state_put_world(needs->state, &tc->world, &j->err);
         metadata_sweep_stage(needs->metadata, tc);
@@ -361,7 +361,7 @@ static tck_status_t form(struct registration *j)
     failpoint(enrol, formed);
     metadata_put_nodes(needs->metadata, tc);
     connectivity_want_term(needs->connectivity, tc);
-    driver_tick(tc); /* learns the kept decision before a trainer that comes back reads what is committed */
+    driver_tick(tc); /* applies the kept decision before a returning trainer reads what is committed */
     if (j->resumed) {
         trainers_nodes_awaited(needs->trainers, tc);
     }
@@ -373,7 +373,7 @@ static void finish(struct registration *j)
 {
     const struct membership *ms = j->ms;
     uint64_t term = j->world.term;
-    warn_of_domains(j);
+    warn_about_domains(j);
     if (j->status == TCK_OK && term != hard_state_get(ms->needs.state)->term.adopted) {
         j->status = error_set(&j->err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
@@ -386,8 +386,8 @@ static void finish(struct registration *j)
     answer_all(ms, term, j->status == TCK_OK ? NULL : &j->err);
 }
 
-/* Tells the others whether they may touch the memory tier. */
-static void show_memory(const struct membership *ms)
+/* Publishes whether other parts may touch the memory tier. */
+static void publish_memory_use(const struct membership *ms)
 {
     slot_ops_set_memory(ms->needs.slot_ops, ms->registration == NULL ? MEMORY_STEADY
                                             : ms->allocating         ? MEMORY_CHANGING
@@ -400,12 +400,12 @@ static void allocated(void *ctx, bool canceled)
     struct membership *ms = j->ms;
     ms->registration = NULL;
     ms->allocating = false;
-    show_memory(ms);
+    publish_memory_use(ms);
     if (!canceled && !*ms->needs.leaving) {
         finish(j);
         ms->registration = j->then;
         j->then = NULL;
-        show_memory(ms);
+        publish_memory_use(ms);
     }
     registration_free(j);
     membership_ops_idle(ms);
@@ -418,7 +418,7 @@ void membership_ops_idle(struct membership *ms)
         return;
     }
     ms->allocating = true;
-    show_memory(ms);
+    publish_memory_use(ms);
     if (pool_submit(ms->needs.pool, allocate, allocated, j) != TCK_OK) {
         j->status = error_set(&j->err, TCK_ERR_NOMEM, "registration: out of memory");
         allocated(j, false);
@@ -443,10 +443,10 @@ static tck_status_t registration_start(struct membership *ms, struct world *worl
     j->resumed = resumed;
     struct registration **at = ms->allocating ? &ms->registration->then : &ms->registration;
     if (*at != NULL) {
-        registration_free(*at); /* of an older term, for which no trainer waits any more */
+        registration_free(*at); /* for an older term, which no trainer waits for any more */
     }
     *at = j;
-    show_memory(ms);
+    publish_memory_use(ms);
     membership_ops_idle(ms);
     return TCK_OK;
 }
@@ -461,11 +461,12 @@ static const struct registration *registration_of(const struct membership *ms, u
     return j;
 }
 
-/* Replies to REGISTER at once, lets it wait for the registration under way, or starts a new one. */
+/* Replies to REGISTER at once, queues it behind the registration in progress, or starts a new one. */
 static tck_status_t register_world(struct membership *ms, struct client *client, struct world *world, struct error *err)
 {
     if (client->term == 0) {
-        return error_set(err, TCK_ERR_PROTO, "pid %d registers, but has not joined a term", (int)client->process.pid);
+        return error_set(err, TCK_ERR_PROTO, "pid %d sent REGISTER without having joined a term",
+                         (int)client->process.pid);
     }
     if (client->term != world->term || world->term != hard_state_get(ms->needs.state)->term.adopted) {
         return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over", world->term);
@@ -481,7 +482,7 @@ static tck_status_t register_world(struct membership *ms, struct client *client,
         if (!hash128_is(tc->world.layout, world->layout)) {
             return error_set(err, TCK_ERR_LAYOUT, "ranks of one term register different layouts");
         }
-        client->meet_since_ms = clock_ms();
+        client->sessions_since_ms = clock_ms();
         connectivity_tick(ms->needs.connectivity);
         return TCK_OK;
     }
@@ -529,7 +530,7 @@ void membership_abandon(struct membership *ms)
     if (ms != NULL && ms->registration != NULL && !ms->allocating) {
         registration_free(ms->registration);
         ms->registration = NULL;
-        show_memory(ms);
+        publish_memory_use(ms);
     }
 }
 

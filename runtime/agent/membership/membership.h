@@ -23,7 +23,7 @@ struct storage_ops;
 struct trainers;
 struct writers_setup;
 
-/* What is needed here. */
+/* Dependencies. */
 struct membership_setup {
     const struct config *config;
     struct hard_state *state;
@@ -31,10 +31,10 @@ struct membership_setup {
     struct pool *pool;
     struct peers *peers;
     const struct secret *secret;
-    struct client *const *clients;  /* the list of all, as it is at any time */
-    struct term_context **term;     /* the present one: it is set here */
-    const struct term_setup *forms; /* of what a new one is made */
-    const bool *leaving;            /* the agent is exiting: no term is formed */
+    struct client *const *clients;       /* the current list */
+    struct term_context **term;          /* the current term, set by membership */
+    const struct term_setup *term_setup; /* for each new term context */
+    const bool *leaving;                 /* the agent is exiting: no term is formed */
     struct slot_ops *slot_ops;
     struct storage_ops *storage_ops;
     struct health *health;
@@ -47,7 +47,7 @@ struct membership_setup {
     struct trainers *trainers;
     struct start_config *start_config;
     struct idle_exit *idle_exit;
-    /* Another term is about to take over: ends what the previous one still does. */
+    /* Another term is about to take over: ends the remaining work of the previous one. */
     void (*replaced)(void *ctx);
     void *ctx;
 };

@@ -14,27 +14,27 @@
 
 #include <stdlib.h>
 
-#define AGAIN_MS 1000  /* after a try */
-#define NONE_MS  10000 /* after a try that reserved nothing */
+#define RETRY_MS       1000  /* after an attempt */
+#define RETRY_EMPTY_MS 10000 /* after an attempt that reserved nothing */
 
 struct reservations {
     struct reservations_setup needs;
     bool reserving;    /* terms are being reserved or released */
-    uint64_t granting; /* term that a claim here was granted; above what is adopted: none is granted meanwhile */
-    uint64_t again_ms; /* not before, after a try */
-    uint64_t failed;   /* term for which a failure was logged */
+    uint64_t granting; /* term that a claim here was granted; while it is above the adopted term, no other is granted */
+    uint64_t next_try_ms; /* earliest time of the next attempt */
+    uint64_t failed;      /* term for which a failure was logged */
 };
 
 struct reserving {
     struct storage_op storage;
     struct reservations *rs;
-    struct term_reserve wanted; /* by 0: they are released */
+    struct term_reserve wanted; /* by 0: release them */
     uint64_t first, last;
     tck_status_t status;
     struct error err;
 };
 
-/* ---- what is kept -------------------------------------------------------------------------------------------- */
+/* ---- kept state -------------------------------------------------------------------------------------------------- */
 
 void reservation_publish(struct reservations *rs)
 {
@@ -121,7 +121,7 @@ void reservation_handle_ask(struct reservations *rs, struct peer *peer, const vo
 {
     struct wire_term_ask m;
     if (wire_term_ask_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed TERM_ASK of node %s", peer_node(peer)->name);
+        log_warn("malformed TERM_ASK from node %s", peer_node(peer)->name);
         return;
     }
     struct reserve_ask ask = {.to = peer_node(peer)->agent_id, .at_least = m.at_least, .adopted = m.adopted};
@@ -155,7 +155,7 @@ static void log_outcome(const struct reserving *r)
         return;
     }
     if (r->wanted.by == 0) {
-        log_info("the reserved terms could not be released; they stay unused: %s", r->err.text);
+        log_info("the reserved terms could not be released and stay unused: %s", r->err.text);
     } else if (rs->failed != r->wanted.by) {
         rs->failed = r->wanted.by;
         log_warn("cannot reserve terms, so a restart during an outage of storage will fail: %s", r->err.text);
@@ -172,16 +172,16 @@ static void add_reserved(const struct reserving *r)
     }
 }
 
-/* A late result counts, too: the files exist, and no other agent takes these terms. */
+/* A late result also counts: the files exist, and no other agent takes these terms. */
 static void done(void *ctx, bool canceled)
 {
     struct reserving *r = ctx;
     struct reservations *rs = r->rs;
     storage_end(&r->storage);
     rs->reserving = false;
-    rs->again_ms = clock_ms() + (r->first != 0 || r->wanted.by == 0 ? AGAIN_MS : NONE_MS);
+    rs->next_try_ms = clock_ms() + (r->first != 0 || r->wanted.by == 0 ? RETRY_MS : RETRY_EMPTY_MS);
     if (r->status == TCK_ERR_UNSUPPORTED) {
-        rs->again_ms = UINT64_MAX;
+        rs->next_try_ms = UINT64_MAX;
     }
     if (!canceled) {
         log_outcome(r);
@@ -214,7 +214,7 @@ void reservation_tick(struct reservations *rs, const struct term_context *tc)
     const struct kept *kept = hard_state_get(rs->needs.state);
     struct term_reserve wanted = {.by = tc->world.term, .follows = kept->reserve.first != 0};
     struct error ignored;
-    if (tc->coordinator == NULL || tc->end_noted || rs->reserving || clock_ms() < rs->again_ms ||
+    if (tc->coordinator == NULL || tc->end_noted || rs->reserving || clock_ms() < rs->next_try_ms ||
         !reserve_missing(&kept->reserve, tc->world.term, &wanted.first, &wanted.last) ||
         storage_hangs(rs->needs.storage_ops, NULL, &ignored)) {
         return;
@@ -222,7 +222,7 @@ void reservation_tick(struct reservations *rs, const struct term_context *tc)
     start(rs, &wanted);
 }
 
-/* Forgets the reservation first, so that none of its terms is granted any more. */
+/* Removes the reservation from the state first, so that none of its terms can still be granted. */
 void reservation_release(struct reservations *rs, const struct term_context *tc)
 {
     struct reserve reserve = hard_state_get(rs->needs.state)->reserve;

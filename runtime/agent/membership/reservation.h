@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Terms for the successors of this one (core/reserve.h): the coordinator's agent reserves them while storage answers,
- * grants them, and releases those that are left when the job is done. What is reserved is kept in the hard state, so
- * that a restarted agent still has it. Called by claim.c, by messages of other agents and by the clock. */
+ * grants them, and releases those that are left when the job is done. Reservations are kept in the hard state, so they
+ * survive a restart of the agent. Called by claim.c, for messages from other agents, and on ticks. */
 #ifndef TCK_AGENT_RESERVATION_H
 #define TCK_AGENT_RESERVATION_H
 
@@ -21,7 +21,7 @@ struct reservations;
 struct storage_ops;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct reservations_setup {
     const struct config *config;
     struct hard_state *state;
@@ -36,7 +36,7 @@ must_check tck_status_t reservations_new(const struct reservations_setup *setup,
 void reservations_free(struct reservations *rs);
 /* Informs the storage tier which terms are reserved here. */
 void reservation_publish(struct reservations *rs);
-/* The same after a start; terms of another save_dir are forgotten. */
+/* The same at start; terms of another save_dir are discarded. */
 void reservation_load(struct reservations *rs);
 /* Coordinator: reserves terms for the successors of its term; releases what is left at the end of the job. */
 void reservation_tick(struct reservations *rs, const struct term_context *tc);
@@ -49,7 +49,7 @@ void reservation_handle_ask(struct reservations *rs, struct peer *peer, const vo
 struct reserve_terms reservation_terms(const struct reservations *rs);
 /* reserve_unused of the term that this agent coordinates. */
 uint64_t reservation_unused(const struct reservations *rs, uint64_t term);
-/* This agent was granted a term for a trainer; the rest of the reservation is here from now on. */
+/* This agent was granted a term for a trainer; from now on, the rest of the reservation belongs to this agent. */
 void reservation_handle_grant(struct reservations *rs, const struct grant *grant, uint32_t pid);
 /* The claim that was granted this term has ended, or has lost it to another start. */
 void reservation_end_grant(struct reservations *rs, uint64_t term);

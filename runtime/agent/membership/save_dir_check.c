@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Checks that save_dir is one directory for all nodes: each node must see the claim that one of them has made before
- * its trainers join. Storage that does not answer in time does not keep trainers from joining.
+ * its trainers join. If storage does not answer in time, trainers may join without the check.
  */
 #include "agent/membership/save_dir_check.h"
 
@@ -13,22 +13,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LOOKS        5 /* a network file system may show another node's file late */
-#define LOOK_EACH_MS 200
-#define LOOK_MOST_MS 3000 /* storage may hang */
+#define CLAIM_TRIES 5 /* a network file system may show another node's file with a delay */
+#define RETRY_MS    200
+#define WAIT_MAX_MS 3000 /* storage may hang */
 
-enum sight { SEEN, LOOKED_FOR, ABSENT };
+enum claim_state { CLAIM_SEEN, CLAIM_SOUGHT, CLAIM_ABSENT };
 
 struct save_dir_check {
     struct save_dir_check_setup needs;
     uint64_t term, since_ms; /* whose claim was looked for in save_dir, and since when */
-    enum sight sight;
-    uint32_t looks;            /* attempts that have not found it */
-    uint64_t look_again_ms;    /* 0: not to be looked for again, or a look is under way */
-    char claimer[CONFIG_NAME]; /* node whose agent has made it */
+    enum claim_state claim_state;
+    uint32_t tries;            /* attempts that did not find it */
+    uint64_t retry_ms;         /* time of the next attempt; 0: none is due, or one is in progress */
+    char claimer[CONFIG_NAME]; /* node whose agent made it */
 };
 
-struct look_for_claim {
+struct claim_search {
     struct storage_op storage;
     struct save_dir_check *check;
     uint64_t term;
@@ -36,71 +36,71 @@ struct look_for_claim {
     struct error err;
 };
 
-static void look_work(void *ctx)
+static void search_work(void *ctx)
 {
-    struct look_for_claim *look = ctx;
-    progress_begin(&look->storage.progress);
-    look->status = persistent_find_claim(look->check->needs.persistent, look->term, &look->err);
-    progress_end(&look->storage.progress);
+    struct claim_search *search = ctx;
+    progress_begin(&search->storage.progress);
+    search->status = persistent_find_claim(search->check->needs.persistent, search->term, &search->err);
+    progress_end(&search->storage.progress);
 }
 
-static void settle(struct save_dir_check *check, enum sight sight)
+static void settle(struct save_dir_check *check, enum claim_state claim_state)
 {
-    check->sight = sight;
+    check->claim_state = claim_state;
     check->needs.settled(check->needs.ctx);
 }
 
-/* Only a missing file proves anything; other errors of storage do not. */
+/* Only a missing file proves that save_dir differs; other storage errors do not. */
 static void on_checked(struct save_dir_check *check, tck_status_t status)
 {
-    if (status == TCK_ERR_NOENT && ++check->looks < LOOKS) {
-        check->look_again_ms = clock_ms() + LOOK_EACH_MS;
+    if (status == TCK_ERR_NOENT && ++check->tries < CLAIM_TRIES) {
+        check->retry_ms = clock_ms() + RETRY_MS;
     } else {
-        settle(check, status == TCK_ERR_NOENT ? ABSENT : SEEN);
+        settle(check, status == TCK_ERR_NOENT ? CLAIM_ABSENT : CLAIM_SEEN);
     }
 }
 
-static bool is_wanted(const struct look_for_claim *look)
+static bool is_wanted(const struct claim_search *search)
 {
-    return look->check->term == look->term && look->check->sight == LOOKED_FOR;
+    return search->check->term == search->term && search->check->claim_state == CLAIM_SOUGHT;
 }
 
-static void look_done(void *ctx, bool canceled)
+static void search_done(void *ctx, bool canceled)
 {
-    struct look_for_claim *look = ctx;
-    bool late = look->storage.late;
-    storage_end(&look->storage);
-    if (!canceled && !late && is_wanted(look)) {
-        on_checked(look->check, look->status);
+    struct claim_search *search = ctx;
+    bool late = search->storage.late;
+    storage_end(&search->storage);
+    if (!canceled && !late && is_wanted(search)) {
+        on_checked(search->check, search->status);
     }
-    free(look);
+    free(search);
 }
 
-static void look_give_up(void *ctx, const struct error *why)
+static void search_give_up(void *ctx, const struct error *why)
 {
-    struct look_for_claim *look = ctx;
-    health_storage_failed(look->check->needs.health, 0, why);
-    if (is_wanted(look)) {
-        settle(look->check, SEEN);
+    struct claim_search *search = ctx;
+    health_storage_failed(search->check->needs.health, 0, why);
+    if (is_wanted(search)) {
+        settle(search->check, CLAIM_SEEN);
     }
 }
 
 /* False: the check cannot be made. */
-static bool start_look(struct save_dir_check *check)
+static bool start_search(struct save_dir_check *check)
 {
     struct error ignored;
     bool hangs = storage_hangs(check->needs.storage_ops, NULL, &ignored);
-    struct look_for_claim *look = hangs ? NULL : calloc(1, sizeof(*look));
-    if (look == NULL) {
+    struct claim_search *search = hangs ? NULL : calloc(1, sizeof(*search));
+    if (search == NULL) {
         return false;
     }
-    *look = (struct look_for_claim){.check = check, .term = check->term};
-    look->storage =
-        (struct storage_op){.what = "the check for another node's claim", .give_up = look_give_up, .ctx = look};
-    storage_begin(&look->storage, check->needs.storage_ops, NULL);
-    if (pool_submit(check->needs.io, look_work, look_done, look) != TCK_OK) {
-        storage_end(&look->storage);
-        free(look);
+    *search = (struct claim_search){.check = check, .term = check->term};
+    search->storage =
+        (struct storage_op){.what = "the check for another node's claim", .give_up = search_give_up, .ctx = search};
+    storage_begin(&search->storage, check->needs.storage_ops, NULL);
+    if (pool_submit(check->needs.io, search_work, search_done, search) != TCK_OK) {
+        storage_end(&search->storage);
+        free(search);
         return false;
     }
     return true;
@@ -108,12 +108,12 @@ static bool start_look(struct save_dir_check *check)
 
 void save_dir_check_tick(struct save_dir_check *check)
 {
-    if (check->sight != LOOKED_FOR || check->look_again_ms == 0 || clock_ms() < check->look_again_ms) {
+    if (check->claim_state != CLAIM_SOUGHT || check->retry_ms == 0 || clock_ms() < check->retry_ms) {
         return;
     }
-    check->look_again_ms = 0;
-    if (!start_look(check)) {
-        settle(check, SEEN);
+    check->retry_ms = 0;
+    if (!start_search(check)) {
+        settle(check, CLAIM_SEEN);
     }
 }
 
@@ -124,27 +124,26 @@ void save_dir_check_begin(struct save_dir_check *check, const struct world *worl
     }
     check->term = world->term;
     check->since_ms = clock_ms();
-    check->looks = 0;
-    check->look_again_ms = 0;
+    check->tries = 0;
+    check->retry_ms = 0;
     snprintf(check->claimer, sizeof(check->claimer), "%s", world->nodes[0].name);
-    check->sight = start_look(check) ? LOOKED_FOR : SEEN;
+    check->claim_state = start_search(check) ? CLAIM_SOUGHT : CLAIM_SEEN;
 }
 
-bool save_dir_check_is_open(const struct save_dir_check *check, uint64_t term)
+bool save_dir_check_is_pending(const struct save_dir_check *check, uint64_t term)
 {
-    return check->term == term && check->sight == LOOKED_FOR && clock_ms() - check->since_ms < LOOK_MOST_MS;
+    return check->term == term && check->claim_state == CLAIM_SOUGHT && clock_ms() - check->since_ms < WAIT_MAX_MS;
 }
 
 bool save_dir_is_not_shared(const struct save_dir_check *check, uint64_t term, struct error *err)
 {
     const struct config *config = check->needs.config;
-    if (check->term != term || check->sight != ABSENT) {
+    if (check->term != term || check->claim_state != CLAIM_ABSENT) {
         return false;
     }
     (void)error_set(err, TCK_ERR_CONFIG,
-                    "node %s does not see in save_dir what node %s has written there (the claim of term %" PRIu64
-                    "): %s must "
-                    "be one directory that is shared by all nodes of the job",
+                    "node %s cannot see in save_dir what node %s wrote there (the claim of term %" PRIu64 "): %s must "
+                    "be one directory shared by all nodes of the job",
                     config->node, check->claimer, term, config->save_dir);
     return true;
 }

@@ -25,15 +25,15 @@
 struct start_config {
     struct start_config_setup needs;
     struct config given; /* as given at start, without later changes */
-    char *given_text;    /* of a start that had the same; NULL: none since it changed */
+    char *given_text;    /* text of a start with the same configuration; NULL: none since it changed */
     bool spawned;        /* by a trainer, with the file in the runtime directory */
 };
 
-/* Only trainers read these, or they are how a trainer finds this agent. */
-static const char *const of_trainers[] = {"job",      "node",          "runtime_dir",  "run_id",
-                                          "takeover", "block_time_ms", "copy_threads", "digest"};
-/* Compared for an agent with a configuration file of its own, which has the rest. */
-static const char *const of_both[] = {"save_dir", "load_dir"};
+/* Keys that only trainers read, or by which a trainer finds this agent. */
+static const char *const trainer_keys[] = {"job",      "node",          "runtime_dir",  "run_id",
+                                           "takeover", "block_time_ms", "copy_threads", "digest"};
+/* Keys that are compared if the agent has a configuration file of its own; all others are taken from that file. */
+static const char *const storage_keys[] = {"save_dir", "load_dir"};
 
 static bool is_among(const char *key, const char *const *keys, size_t count)
 {
@@ -46,7 +46,7 @@ static bool is_among(const char *key, const char *const *keys, size_t count)
 }
 #define AMONG(key, keys) is_among(key, keys, sizeof(keys) / sizeof *(keys))
 
-/* As a user would write it. The caller frees. */
+/* The value as a user would write it. The caller frees it. */
 static char *value_text(const json_t *value)
 {
     const char *text = json_str(value);
@@ -58,10 +58,10 @@ typedef void differs_fn(void *ctx, const char *key, const char *old, const char 
 
 static bool matters(const struct start_config *sc, const char *key)
 {
-    return !AMONG(key, of_trainers) && (sc->spawned || config_is_changeable(key) || AMONG(key, of_both));
+    return !AMONG(key, trainer_keys) && (sc->spawned || config_is_changeable(key) || AMONG(key, storage_keys));
 }
 
-/* Whether none does. */
+/* True if no such key differs. */
 static bool compare(const struct start_config *sc, const struct config *wanted, differs_fn *fn, void *ctx)
 {
     bool same = true;
@@ -85,7 +85,7 @@ static bool compare(const struct start_config *sc, const struct config *wanted, 
 }
 
 /* All ranks of a node send the same text: only the first one's is read and compared. */
-static bool is_as_given(const struct start_config *sc, const char *text)
+static bool is_same_text(const struct start_config *sc, const char *text)
 {
     return sc->given_text != NULL && strcmp(sc->given_text, text) == 0;
 }
@@ -94,10 +94,10 @@ static bool is_as_given(const struct start_config *sc, const char *text)
 
 struct fixed_keys {
     uint32_t count;
-    char text[ERROR_TEXT_BYTES / 2]; /* of the first */
+    char text[ERROR_TEXT_BYTES / 2]; /* for the first key */
 };
 
-static void note_fixed(void *ctx, const char *key, const char *old, const char *new)
+static void record_fixed_key(void *ctx, const char *key, const char *old, const char *new)
 {
     struct fixed_keys *fixed = ctx;
     if (!config_is_changeable(key) && fixed->count++ == 0) {
@@ -125,7 +125,7 @@ static tck_status_t write_config(const struct config *config, struct error *err)
     char *text = json != NULL ? json_print(json, true) : NULL;
     json_free(json);
     if (text == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory to print the configuration");
+        return error_set(err, TCK_ERR_NOMEM, "out of memory: cannot print the configuration");
     }
     snprintf(dir, sizeof(dir), "%s/%s/%s", config->runtime_dir, config->job, config->node);
     tck_status_t status = ipc_open_dir(dir, &dir_fd, err);
@@ -166,7 +166,7 @@ static tck_status_t restart_agent(const struct start_config *sc, const struct cl
     }
     tck_status_t status = write_config(wanted, err);
     if (status == TCK_OK) {
-        log_info("%s: the agent restarts with the new value, and keeps its memory", fixed->text);
+        log_info("%s: the agent restarts with the new value and keeps its memory", fixed->text);
         _exit(EXIT_CHANGED);
     }
     return status;
@@ -188,19 +188,19 @@ tck_status_t start_config_compare(struct start_config *sc, struct client *client
     if (m->settings_len == 0 || m->returning) {
         return TCK_OK;
     }
-    free(client->settings); /* of a HELLO that was refused */
+    free(client->settings); /* from a HELLO that was refused */
     client->settings = strndup(m->settings, m->settings_len);
     if (client->settings == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the trainer's configuration");
+        return error_set(err, TCK_ERR_NOMEM, "out of memory for the trainer's configuration");
     }
-    if (is_as_given(sc, client->settings)) {
+    if (is_same_text(sc, client->settings)) {
         return TCK_OK;
     }
     tck_status_t status = read_wanted(client->settings, &wanted, err);
     if (status != TCK_OK) {
         return status;
     }
-    if (compare(sc, &wanted, note_fixed, &fixed)) {
+    if (compare(sc, &wanted, record_fixed_key, &fixed)) {
         free(sc->given_text);
         sc->given_text = strdup(client->settings);
     }
@@ -225,7 +225,7 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
         log_warn("%s", err.text);
         return;
     }
-    log_info("%s changed from %s to %s by this start", key, old, new);
+    log_info("this start changed %s from %s to %s", key, old, new);
     applied->count++;
 }
 
@@ -234,7 +234,7 @@ void start_config_apply(struct start_config *sc, struct client *client)
     struct config wanted;
     struct error err;
     struct applied applied = {.config = sc->needs.config};
-    if (client->settings == NULL || is_as_given(sc, client->settings) ||
+    if (client->settings == NULL || is_same_text(sc, client->settings) ||
         read_wanted(client->settings, &wanted, &err) != TCK_OK) {
         return;
     }
@@ -248,7 +248,7 @@ void start_config_apply(struct start_config *sc, struct client *client)
     free(sc->given_text);
     sc->given_text = NULL;
     if (sc->spawned && write_config(&wanted, &err) != TCK_OK) {
-        log_warn("the configuration file of the agent could not be written, a restart will undo this change: %s",
+        log_warn("the configuration file of the agent could not be written, so a restart will undo this change: %s",
                  err.text);
     }
     trainers_config_changed(sc->needs.trainers);
@@ -285,8 +285,8 @@ void start_config_write_again(const struct start_config *sc)
 {
     struct error err;
     if (sc->spawned && write_config(&sc->given, &err) != TCK_OK) {
-        log_warn("the configuration file of the agent was deleted and cannot be written, so a restarted agent waits "
-                 "for the next trainer to write it: %s",
+        log_warn("the configuration file of the agent was deleted and cannot be written, so a restarted agent will "
+                 "wait for the next trainer to write it: %s",
                  err.text);
     }
 }

@@ -11,19 +11,19 @@ struct fdstore;
 struct start_config;
 struct trainers;
 
-/* What is needed here. */
+/* Dependencies. */
 struct start_config_setup {
     struct config *config;         /* in force */
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
     struct fdstore *fdstore;
     struct trainers *trainers;
 };
 
-/* This agent was started with the configuration as it is now. */
+/* Takes the current configuration as the one that this agent was started with. */
 must_check tck_status_t start_config_new(const struct start_config_setup *setup, struct start_config **out,
                                          struct error *err);
 void start_config_free(struct start_config *sc);
-/* A trainer has started this agent, with the file in the runtime directory. */
+/* To be called if a trainer has started this agent, with the file in the runtime directory. */
 void start_config_set_spawned(struct start_config *sc);
 
 /* Compares the start's configuration with this agent's. May exit, to be restarted with the new one. TCK_ERR_BUSY: other

@@ -23,7 +23,7 @@ struct recoveries_setup {
     struct hard_state *state;
     const struct memory *memory;
     struct slot_ops *slot_ops;
-    struct client *const *clients; /* the list of all, as it is at any time */
+    struct client *const *clients; /* the current list */
     struct peers *peers;
     struct catalog *catalog; /* NULL: there is none */
     struct persistent *persistent;

@@ -57,8 +57,8 @@ static enum restore_verdict judge(const struct restore_setup *restore, struct cl
     struct restore_shards shards = {
         .lacking = lacking,
         .may_lack = client->restore_may_lack,
-        .moves = lacking > 0 && !client->restore_may_lack &&
-                 restore_timeout_lasts(&client->restore_timeout, &tally, tries, limit_ms, clock_ms()),
+        .progressing = lacking > 0 && !client->restore_may_lack &&
+                       restore_timeout_lasts(&client->restore_timeout, &tally, tries, limit_ms, clock_ms()),
         .recovered = decision_is_recovered(node_decision(tc->node))};
     return restore_judge(&shards);
 }

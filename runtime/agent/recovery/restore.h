@@ -15,12 +15,12 @@ struct fetches;
 struct hard_state;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct restore_setup {
     const struct config *config;
     struct hard_state *state;
-    struct client *const *clients;    /* the list of all, as it is at any time */
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct client *const *clients;    /* the current list */
+    struct term_context *const *term; /* the current term */
     const struct connectivity *connectivity;
     const struct fetches *fetches;
 };

@@ -11,7 +11,7 @@ struct pool;
 struct segment;
 struct slot_ops;
 
-/* What is needed here. */
+/* Dependencies. */
 struct check_setup {
     struct pool *pool;
     uint32_t threads; /* of pool */

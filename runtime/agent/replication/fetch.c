@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Fetches one shard of one version into a slot of this node when the coordinator's recovery asks for it: from this
+ * Fetches one shard of one version into a slot of this node when the coordinator's recovery requests it: from this
  * node's memory (verified), another agent's, or storage. */
 #include "agent/replication/fetch.h"
 
@@ -22,11 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COMPLAINTS        16 /* failed fetches of one shard that are logged each; after that, one is logged every */
-#define COMPLAIN_AGAIN_MS 10000
+#define FAILURES_LOGGED 16 /* failed fetches of one shard that are logged each; after that, one is logged every */
+#define FAILURE_LOG_MS  10000
 
-/* A fetch under way. While it waits for a peer's session, it may be dropped with the term; after that it counts as an
- * operation. */
+/* A fetch in progress. While it waits for a session with the peer, it may be dropped with its term; after that it
+ * counts as an operation. */
 struct fetch {
     struct fetch *next;
     struct fetches *all;
@@ -39,9 +39,9 @@ struct fetch {
     uint32_t local_shard;
     uint32_t slot; /* NONE32 until the machine has granted one */
     bool here;     /* the version is in that slot already */
-    bool waiting;  /* for the peer's session */
-    bool repairs;  /* this node fetches a missing copy of its own accord */
-    bool again;    /* storage has returned wrong bytes once */
+    bool waiting;  /* for a session with the peer */
+    bool repairs;  /* this node repairs a missing copy, without a request from the coordinator */
+    bool again;    /* this is the second read, after storage returned wrong bytes */
     uint64_t give_up_ms;
     struct peer *peer;
     struct tier_item item;
@@ -88,14 +88,14 @@ static const char *const source_names[] = {[SOURCE_LOCAL] = "this node's memory"
                                            [SOURCE_PEER] = "a peer",
                                            [SOURCE_STORAGE] = "storage"};
 
-/* Rate-limited: a copy that no node has any longer is requested again at each tick, until a save needs its slot. */
-static bool is_worth_a_line(struct local_shard *local_shard)
+/* Rate-limited: a copy that no node has any more is requested again at each tick until a save needs its slot. */
+static bool should_log_failure(struct local_shard *local_shard)
 {
     uint64_t now = clock_ms();
-    if (++local_shard->failed_fetches > COMPLAINTS && now - local_shard->complained_ms < COMPLAIN_AGAIN_MS) {
+    if (++local_shard->failed_fetches > FAILURES_LOGGED && now - local_shard->failure_logged_ms < FAILURE_LOG_MS) {
         return false;
     }
-    local_shard->complained_ms = now;
+    local_shard->failure_logged_ms = now;
     return true;
 }
 
@@ -106,9 +106,9 @@ static void log_outcome(const struct fetch *x, const struct error *outcome)
     hash128_text(x->tc->shards[x->local_shard].id, id);
     if (outcome->code == TCK_OK) {
         local_shard->failed_fetches = 0;
-        log_info("shard %s of version %" PRIu64 ".%" PRIu64 " is here from %s%s%s", id, x->ask.version.term,
+        log_info("shard %s of version %" PRIu64 ".%" PRIu64 " was fetched from %s%s%s", id, x->ask.version.term,
                  x->ask.version.step, source_names[x->ask.source], x->ask.from.name[0] ? " " : "", x->ask.from.name);
-    } else if (is_worth_a_line(local_shard)) {
+    } else if (should_log_failure(local_shard)) {
         log_warn("shard %s of version %" PRIu64 ".%" PRIu64 " could not be fetched from %s %s: %s", id,
                  x->ask.version.term, x->ask.version.step, source_names[x->ask.source], x->ask.from.name,
                  outcome->text);
@@ -129,7 +129,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
 {
     x->outcome = *outcome;
     log_outcome(x, outcome);
-    x->tc->fetches_came += outcome->code == TCK_OK;
+    x->tc->fetches_arrived += outcome->code == TCK_OK;
     x->tc->fetches_failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
         if (!x->repairs) {
@@ -137,7 +137,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
         }
         x->all->needs.arrived(x->all->needs.ctx, x->tc);
     }
-    fetch_unlink(x); /* before the report: the recovery may at once request the same shard from elsewhere */
+    fetch_unlink(x); /* first: on the report, the recovery may request the same shard from another source */
     if (x->repairs) {
         x->all->needs.repaired(x->all->needs.ctx, outcome->code == TCK_OK);
     } else {
@@ -163,7 +163,7 @@ static void load_give_up(void *ctx, const struct error *why)
     }
 }
 
-/* The same for the next term: the header names this process as the writer of the slot. */
+/* The same when another term takes over: the header names this process as the writer of the slot. */
 static void load_left_behind(void *ctx)
 {
     struct fetch *x = ctx;
@@ -191,7 +191,7 @@ static void release(const struct fetches *fs, struct hash128 shard, uint32_t k, 
 
 static void ended_late(struct fetch *x)
 {
-    fetch_unlink(x); /* it is still listed, unless it was given up within its term */
+    fetch_unlink(x); /* it is no longer listed if it was given up within its term */
     if (!x->tc->closed) {
         struct event event = {.type = EVENT_VERIFIED, .slot = x->slot, .version = x->ask.version, .ok = false};
         driver_step_node(x->tc, &event);
@@ -203,7 +203,7 @@ static void ended_late(struct fetch *x)
     free(x);
 }
 
-/* The transfer has ended: informs the machine first, then the coordinator. */
+/* The transfer has ended: notifies the machine first, then the coordinator. */
 static void fetched(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
@@ -230,8 +230,7 @@ static void fetched(void *ctx, const struct error *outcome)
     }
 }
 
-/* ---- what is already here ------------------------------------------------------------------------------------
- */
+/* ---- copies that are already here -------------------------------------------------------------------------------- */
 
 static void checked(void *ctx, const struct error *outcome)
 {
@@ -299,8 +298,8 @@ static void start_pull(struct fetch *x)
     }
 }
 
-/* Frees what the manifest has of other shards: there are as many as in the whole job, and each of this node's fetches
- * has a manifest of its own. */
+/* Frees the manifest's entries for other shards: a manifest lists all shards of the job, and each of this node's
+ * fetches has a manifest of its own. */
 static void keep_file_of(struct manifest *manifest, struct hash128 shard)
 {
     struct manifest only = *manifest;
@@ -334,7 +333,7 @@ static void find_published(void *ctx)
 
 static void load(struct fetch *x, struct error *err);
 
-/* A mismatch may come from the transfer and not from the file, which may be the only copy: read it once more. */
+/* The transfer may have caused the mismatch, and the file may be the only copy, so it is read once more. */
 static void loaded(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
@@ -344,7 +343,7 @@ static void loaded(void *ctx, const struct error *outcome)
         return;
     }
     x->again = true;
-    log_warn("%s: reading it once more", err.text);
+    log_warn("%s: reading it again", err.text);
     err.code = TCK_OK;
     load(x, &err);
 }
@@ -368,7 +367,7 @@ static void found_published(void *ctx, bool canceled)
 {
     struct fetch *x = ctx;
     struct error err = x->outcome;
-    if (storage_ignored(&x->storage)) { /* nothing may be read into its slot any more */
+    if (storage_ignored(&x->storage)) { /* its slot may no longer be written to */
         (void)error_set(&err, TCK_ERR_TIMEDOUT, "timed out");
     }
     if (canceled) {
@@ -391,10 +390,10 @@ static void start_load(struct fetch *x)
     }
 }
 
-/* ---- asked --------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* The slot to receive into, or why there is none: x->outcome. */
-static void ask_slot(struct fetch *x)
+/* Requests a slot to receive into; if there is none, x->outcome says why. */
+static void request_slot(struct fetch *x)
 {
     struct event event = {.type = EVENT_FETCH,
                           .shard = x->ask.shard,
@@ -403,7 +402,7 @@ static void ask_slot(struct fetch *x)
                           .fallback = x->ask.fallback};
     struct node_answer answer = driver_ask_node(x->tc, &event);
     if (!answer.given) {
-        (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot was given");
+        (void)error_set(&x->outcome, TCK_ERR_BUSY, "no slot is available");
         return;
     }
     x->slot = answer.action.slot;
@@ -415,7 +414,7 @@ static void ask_slot(struct fetch *x)
 
 static void fetch_start(struct fetch *x)
 {
-    ask_slot(x);
+    request_slot(x);
     failpoint(fetch, slot_given);
     if (x->slot == NONE32) {
         struct error err = x->outcome;
@@ -434,8 +433,8 @@ static void fetch_start(struct fetch *x)
     }
 }
 
-/* True if this fetch is under way: a repeated request needs one reply, and a repair that the coordinator requests now
- * must be reported to it. */
+/* True if this fetch is in progress: a repeated request needs only one reply, and a repair that the coordinator now
+ * requests must also be reported to it. */
 static bool is_under_way(const struct fetches *fs, const struct term_context *tc, const struct wire_fetch *ask,
                          bool repairs)
 {
@@ -486,7 +485,7 @@ void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire
 
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version)
 {
-    struct fetch_tally tally = {.came = tc->fetches_came, .failed = tc->fetches_failed};
+    struct fetch_tally tally = {.arrived = tc->fetches_arrived, .failed = tc->fetches_failed};
     for (const struct fetch *x = fs->under_way; x != NULL; x = x->next) {
         tally.under_way |= x->tc == tc && version_is(x->ask.version, version);
     }
@@ -503,7 +502,7 @@ void fetch_peer_changed(struct fetches *fs, struct peer *peer)
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
         if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
-            x->peer = peer; /* may be another object than the one requested, which may have been released */
+            x->peer = peer; /* may differ from the requested object, which may have been released */
             pull(x);
         }
     }

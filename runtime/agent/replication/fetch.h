@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Fetches one shard of one version into a slot of this node when the coordinator's recovery asks for it: from this
+ * Fetches one shard of one version into a slot of this node when the coordinator's recovery requests it: from this
  * node's memory (verified), another agent's, or storage. */
 #ifndef TCK_AGENT_FETCH_H
 #define TCK_AGENT_FETCH_H
@@ -17,16 +17,16 @@ struct term_context;
 
 struct fetches;
 
-/* What is needed here. */
+/* Dependencies. */
 struct fetches_setup {
     const struct config *config;
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct term_context *const *term; /* the current term */
     struct peers *peers;
     struct persistent *persistent;
     struct pool *io;
     struct storage_ops *storage_ops;
     struct check_setup check;
-    const bool *leaving; /* the agent is exiting: nothing is repeated */
+    const bool *leaving; /* the agent is exiting: no fetch is retried */
     /* A fetch has brought a shard; one that repairs a copy has ended. */
     void (*arrived)(void *ctx, struct term_context *tc);
     void (*repaired)(void *ctx, bool ok);
@@ -37,15 +37,15 @@ must_check tck_status_t fetches_new(const struct fetches_setup *setup, struct fe
 void fetches_free(struct fetches *fs);
 
 void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
-/* A fetch of this node's own accord: its end is reported to `repaired`, not to the coordinator. */
+/* A fetch that this node starts itself: its result is reported to `repaired`, not to the coordinator. */
 void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);
-/* True if none is under way. */
+/* True if no fetch is in progress. */
 bool fetches_none(const struct fetches *fs);
-/* Queued fetches whose source came up or went down. */
+/* A peer came up or went down: updates queued fetches that have it as their source. */
 void fetch_peer_changed(struct fetches *fs, struct peer *peer);
 void fetch_tick(struct fetches *fs);
-/* Drops those that wait for a session: their term is over. */
+/* Drops fetches that wait for a session, because their term is over. */
 void fetch_reset(struct fetches *fs);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages to other agents, and which of theirs count: those of the present term. */
+ * Sends messages to other agents, and determines which of their messages are valid: those of the current term. */
 #include "agent/replication/peer_rpc.h"
 
 #include "agent/driver/term_context.h"
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define REGISTERED_FIRST_MS 50 /* pause before it is sent again, doubled each time up to */
+#define REGISTERED_FIRST_MS 50 /* pause before it is resent; doubled each time up to */
 #define REGISTERED_LAST_MS  1000
 
 struct rpc {
@@ -22,7 +22,7 @@ struct rpc {
 uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer)
 {
     const struct node_info *info = peer_node(peer);
-    int64_t node = world_find_agent(&tc->world, info->agent_id); /* with each message: not by its name */
+    int64_t node = world_find_agent(&tc->world, info->agent_id); /* called for each message, so not by name */
     return node >= 0 && strcmp(tc->world.nodes[node].name, info->name) == 0 ? (uint32_t)node : NONE32;
 }
 
@@ -80,7 +80,7 @@ void rpc_send(struct term_context *tc, uint32_t node, uint16_t type, struct writ
 {
     struct peer *peer = tc->peers[node];
     if (w->failed || peer == NULL || !peer_is_up(peer)) {
-        return; /* like a lost message: the sender repeats it if need be */
+        return; /* as if the message were lost: the sender repeats it if necessary */
     }
     if (peer_send(peer, type, w->data, w->len) != TCK_OK) {
         log_debug("message %u to node %s is lost", type, tc->world.nodes[node].name);
@@ -99,13 +99,13 @@ void rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer 
 void rpc_send_registered(struct term_context *tc)
 {
     if (term_context_digests_due(tc)) {
-        return; /* the inventory would lack those versions: sent at the tick that finds the digests computed */
+        return; /* sent at the first tick after that: until then, the inventory would lack those versions */
     }
     struct wire_note m = {.term = tc->world.term};
     struct writer w = writer_new(0);
-    uint64_t pause_ms = tc->tell_registered_pause_ms ? 2 * tc->tell_registered_pause_ms : REGISTERED_FIRST_MS;
-    tc->told_registered_ms = clock_ms();
-    tc->tell_registered_pause_ms = pause_ms < REGISTERED_LAST_MS ? pause_ms : REGISTERED_LAST_MS;
+    uint64_t pause_ms = tc->registered_pause_ms ? 2 * tc->registered_pause_ms : REGISTERED_FIRST_MS;
+    tc->registered_sent_ms = clock_ms();
+    tc->registered_pause_ms = pause_ms < REGISTERED_LAST_MS ? pause_ms : REGISTERED_LAST_MS;
     wire_note_encode(&m, &w);
     rpc_send_coordinator(tc, WIRE_REGISTERED, &w);
     writer_free(&w);
@@ -114,7 +114,7 @@ void rpc_send_registered(struct term_context *tc)
 void rpc_registered_tick(struct term_context *tc)
 {
     bool heard = tc->readable_known && node_decision(tc->node)->based;
-    if (!heard && clock_ms() - tc->told_registered_ms >= tc->tell_registered_pause_ms) {
+    if (!heard && clock_ms() - tc->registered_sent_ms >= tc->registered_pause_ms) {
         rpc_send_registered(tc);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages to other agents, and which of theirs count: those of the present term. */
+ * Sends messages to other agents, and determines which of their messages are valid: those of the current term. */
 #ifndef TCK_AGENT_PEER_RPC_H
 #define TCK_AGENT_PEER_RPC_H
 
@@ -15,11 +15,11 @@ struct term_context;
 
 struct rpc;
 
-/* What is needed here. */
+/* Dependencies. */
 struct rpc_setup {
     const struct hard_state *state;
     const struct adopt_setup *adopt;
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct term_context *const *term; /* the current term */
 };
 
 must_check tck_status_t rpc_new(const struct rpc_setup *setup, struct rpc **out, struct error *err);

@@ -22,7 +22,7 @@ tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct p
         return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
     }
     if (tc == NULL || slot_ops_memory(replicas->slot_ops) !=
-                          MEMORY_STEADY) { /* an agent that has just restarted will resume its term in a moment */
+                          MEMORY_STEADY) { /* an agent that has just restarted resumes its term soon */
         return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(REFUSAL_NOT_JOINED));
     }
     uint32_t local_shard = term_context_shard(tc, offer->shard);
@@ -81,7 +81,7 @@ tck_status_t replica_handle_stored(const struct replica_setup *replicas, struct 
         return TCK_OK;
     }
     return answer.action.refusal == REFUSAL_CORRUPT ? TCK_ERR_CORRUPT
-                                                    : TCK_ERR_CANCELED; /* or its version is over by now */
+                                                    : TCK_ERR_CANCELED; /* or its version has been superseded */
 }
 
 /* The slot of a segment whose header says that it holds this version; NONE32 if none. */
@@ -96,7 +96,8 @@ static uint32_t slot_with(const struct segment *segment, struct version version)
     return NONE32;
 }
 
-/* Found by address: the version may have been dropped meanwhile, and even be in another slot by now. */
+/* The slot is found by its address, because its version may have been dropped in the meantime, or even be in another
+ * slot. */
 static void pin(const struct replica_setup *replicas, const struct tier_item *item, enum event_type type)
 {
     struct term_context *tc = *replicas->term;

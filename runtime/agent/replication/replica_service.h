@@ -13,12 +13,12 @@ struct rpc;
 struct slot_ops;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct replica_setup {
     const struct config *config;
     const struct hard_state *state;
     const struct memory *memory;
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct term_context *const *term; /* the current term */
     struct slot_ops *slot_ops;
     struct rpc *rpc;
 };

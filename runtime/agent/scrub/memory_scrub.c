@@ -28,15 +28,15 @@ struct sweep {
     struct scrub *scrub;
     size_t segment;
     uint32_t slot, chunk;
-    struct hash128 shard; /* of the slot being checked, and its header's number: if they change, the slot is checked
-                             from its start */
+    struct hash128 shard; /* of the slot being checked, with its header's sequence number: if either changes, the slot
+                             is checked from its start */
     uint64_t sequence;
     struct segment *at;
     bool busy;
     struct error outcome;
     uint64_t checked;
     json_t *bad;
-    scrub_told_fn *told; /* NULL: the continuous sweep */
+    scrub_done_fn *done; /* NULL: the continuous sweep */
     void *ctx;
 };
 
@@ -48,9 +48,9 @@ struct scrub {
     uint64_t bad, repaired, headers_repaired;
 };
 
-/* ---- a copy that is lost ------------------------------------------------------------------------------------- */
+/* ---- damaged copies ---------------------------------------------------------------------------------------------- */
 
-void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
+void scrub_drop_copy(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
 {
     struct term_context *tc = *scrub->needs.term;
     struct slot_header header = *segment_header(segment, k);
@@ -124,7 +124,7 @@ static void part_checked(struct sweep *s)
         if (s->bad != NULL) {
             json_add_str(s->bad, NULL, s->outcome.text);
         }
-        scrub_condemn(s->scrub, s->at, s->slot, s->outcome.text);
+        scrub_drop_copy(s->scrub, s->at, s->slot, s->outcome.text);
     } else if (s->chunk < chunk_count(segment_info(s->at).image_bytes)) {
         return;
     } else {
@@ -134,7 +134,7 @@ static void part_checked(struct sweep *s)
     s->chunk = 0;
 }
 
-static void go_on(struct sweep *s);
+static void schedule_next(struct sweep *s);
 
 static void part_done(void *ctx, bool canceled)
 {
@@ -146,11 +146,11 @@ static void part_done(void *ctx, bool canceled)
     }
     slot_op_end(needs->slot_ops);
     if (!*needs->leaving) {
-        go_on(s);
+        schedule_next(s);
     }
 }
 
-static void sweep_forget(struct scrub *scrub, struct sweep *s)
+static void sweep_unlink(struct scrub *scrub, struct sweep *s)
 {
     struct sweep **at = &scrub->sweeps;
     while (*at != s) {
@@ -162,12 +162,13 @@ static void sweep_forget(struct scrub *scrub, struct sweep *s)
 /* Ends a requested sweep. */
 static void sweep_end(struct sweep *s)
 {
-    sweep_forget(s->scrub, s);
-    s->told(s->ctx, s->checked, s->bad);
+    sweep_unlink(s->scrub, s);
+    s->done(s->ctx, s->checked, s->bad);
     free(s);
 }
 
-/* Checks the next part, unless memory is being allocated: then the next tick tries again. False: the pass is complete.
+/* Checks the next part. While memory is being allocated it does nothing, and the next tick retries. False: the pass is
+ * complete.
  */
 static bool sweep_step(struct sweep *s)
 {
@@ -188,14 +189,14 @@ static bool sweep_step(struct sweep *s)
     return true;
 }
 
-static void asked_step(struct sweep *s)
+static void requested_step(struct sweep *s)
 {
     if (!sweep_step(s)) {
         sweep_end(s);
     }
 }
 
-/* ---- how fast ------------------------------------------------------------------------------------------------ */
+/* ---- pace -------------------------------------------------------------------------------------------------------- */
 
 /* Spreads the parts over scrub_interval_s. */
 static uint64_t pause_ms(const struct scrub *scrub)
@@ -211,10 +212,10 @@ static uint64_t pause_ms(const struct scrub *scrub)
     return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
 }
 
-static void go_on(struct sweep *s)
+static void schedule_next(struct sweep *s)
 {
-    if (s->told != NULL) {
-        asked_step(s);
+    if (s->done != NULL) {
+        requested_step(s);
     } else {
         loop_timer_set(s->scrub->timer, pause_ms(s->scrub), false);
     }
@@ -228,12 +229,12 @@ static void on_timer(void *ctx)
         scrub->slow.slot = 0;
         scrub->slow.chunk = 0;
     }
-    if (!scrub->slow.busy) { /* nothing to check now */
+    if (!scrub->slow.busy) { /* there is nothing to check now */
         loop_timer_set(scrub->timer, pause_ms(scrub), false);
     }
 }
 
-tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void *ctx, struct error *err)
+tck_status_t scrub_now(struct scrub *scrub, scrub_done_fn *done, void *ctx, struct error *err)
 {
     struct sweep *s = calloc(1, sizeof(*s));
     json_t *bad = json_array();
@@ -242,13 +243,13 @@ tck_status_t scrub_now(struct scrub *scrub, scrub_told_fn *told, void *ctx, stru
         json_free(bad);
         return error_set(err, TCK_ERR_NOMEM, "out of memory");
     }
-    *s = (struct sweep){.next = scrub->sweeps, .scrub = scrub, .bad = bad, .told = told, .ctx = ctx};
+    *s = (struct sweep){.next = scrub->sweeps, .scrub = scrub, .bad = bad, .done = done, .ctx = ctx};
     scrub->sweeps = s;
-    asked_step(s);
+    requested_step(s);
     return TCK_OK;
 }
 
-/* ---- copies that are missing --------------------------------------------------------------------------------- */
+/* ---- missing copies ---------------------------------------------------------------------------------------------- */
 
 /* Tries one source after the other, with a pause after the last. */
 static void repair(struct scrub *scrub, struct term_context *tc, uint32_t local_shard, struct version version)
@@ -278,20 +279,20 @@ void scrub_repaired(struct scrub *scrub, bool ok)
     scrub->repaired += ok;
 }
 
-/* What was tried in vain for an older version says nothing of the next one. */
-static void forget_repairs(struct local_shard *d)
+/* Sources that failed for an older version may have the next one. */
+static void reset_repairs(struct local_shard *d)
 {
     d->repair_tries = 0;
     d->repair_after_ms = 0;
 }
 
-/* One at a time, and none while a recovery fetches. */
+/* Repairs one copy at a time, and none while a recovery fetches. */
 static void repair_missing(struct scrub *scrub, struct term_context *tc)
 {
     struct version version = copy_due(tc);
     for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
         if (copy_is_here(tc, i, version)) {
-            forget_repairs(&tc->local_shards[i]);
+            reset_repairs(&tc->local_shards[i]);
         } else if (fetches_none(scrub->needs.fetches) && copy_is_due(tc, i) &&
                    node_slot_of(tc->node, i, version) == NONE32) {
             repair(scrub, tc, i, version);
@@ -303,7 +304,7 @@ void scrub_peer_up(struct scrub *scrub)
 {
     struct term_context *tc = *scrub->needs.term;
     for (uint32_t i = 0; tc != NULL && !tc->closed && i < tc->setup.shard_count; i++) {
-        forget_repairs(&tc->local_shards[i]);
+        reset_repairs(&tc->local_shards[i]);
     }
 }
 
@@ -312,7 +313,7 @@ void scrub_tick(struct scrub *scrub)
     struct term_context *tc = *scrub->needs.term;
     for (struct sweep *s = scrub->sweeps, *next; s != NULL; s = next) {
         next = s->next;
-        asked_step(s);
+        requested_step(s);
     }
     if (tc != NULL && !tc->closed && slot_ops_memory(scrub->needs.slot_ops) == MEMORY_STEADY) {
         repair_missing(scrub, tc);
@@ -357,7 +358,7 @@ void scrub_free(struct scrub *scrub)
         struct sweep *s = scrub->sweeps;
         scrub->sweeps = s->next;
         json_free(s->bad);
-        s->told(s->ctx, s->checked, NULL);
+        s->done(s->ctx, s->checked, NULL);
         free(s);
     }
     loop_timer_remove(scrub->timer);

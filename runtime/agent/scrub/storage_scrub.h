@@ -19,7 +19,7 @@ struct storage_ops;
 struct storage_scrub;
 struct term_context;
 
-/* What is needed here. */
+/* Dependencies. */
 struct storage_scrub_setup {
     const struct config *config;
     struct loop *loop;
@@ -27,14 +27,14 @@ struct storage_scrub_setup {
     struct persistent *persistent;
     struct storage_ops *storage_ops;
     struct health *health;
-    struct term_context *const *term; /* the present one, as it is at any time */
-    const bool *leaving;              /* the agent is exiting: nothing new is checked */
+    struct term_context *const *term; /* the current term */
+    const bool *leaving;              /* the agent is exiting: no check is started */
 };
 
 must_check tck_status_t storage_scrub_new(const struct storage_scrub_setup *setup, struct storage_scrub **out,
                                           struct error *err);
-void storage_scrub_free(struct storage_scrub *look);
+void storage_scrub_free(struct storage_scrub *ss);
 /* Adds its counters. */
-void storage_scrub_json(const struct storage_scrub *look, json_t *json);
+void storage_scrub_json(const struct storage_scrub *ss, json_t *json);
 
 #endif

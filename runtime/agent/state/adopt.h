@@ -10,7 +10,7 @@ struct hard_state;
 
 struct adopt_setup {
     struct hard_state *state;
-    /* Called for each adopted term; newer: than any before. */
+    /* Called for each adopted term; newer: it is newer than all before it. */
     void (*adopted)(void *ctx, uint64_t term, bool newer);
     void *ctx;
 };

@@ -20,7 +20,7 @@
 #define HEAD_NAME    "state.head"
 #define WORLD_PREFIX "state.world."
 #define PAGE         4096u
-#define HEAD_BYTES   8192u /* two pages, written in turn */
+#define HEAD_BYTES   8192u /* two pages, written alternately */
 #define HEAD_MAGIC   0x3165746174736b74ull
 #define STATE_FORMAT 5u
 #define WORLD_MAX    ((off_t)1 << 30)
@@ -150,7 +150,7 @@ void hard_state_put_base(struct hard_state *s, uint64_t term, struct version bas
 {
     struct kept kept = s->kept;
     if (kept.base_term == term && version_is(kept.base, base) && strcmp(kept.passed_over, passed_over) == 0) {
-        return; /* answers are repeated */
+        return; /* the same answer may be repeated */
     }
     kept.base = base;
     kept.base_term = term;
@@ -167,7 +167,7 @@ static tck_status_t map_head(struct hard_state *s, struct error *err)
 {
     struct stat st;
     if (fstat(s->head_fd, &st) != 0 || st.st_size != HEAD_BYTES) {
-        return error_set(err, TCK_ERR_CORRUPT, "agent state: the kept head has a wrong size");
+        return error_set(err, TCK_ERR_CORRUPT, "agent state: the kept head has the wrong size");
     }
     void *p = mmap(NULL, HEAD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, s->head_fd, 0);
     if (p == MAP_FAILED) {
@@ -186,7 +186,7 @@ static tck_status_t make_head(struct hard_state *s, struct error *err)
     return s->setup.store_fd(s->setup.ctx, HEAD_NAME, s->head_fd, err);
 }
 
-/* Takes the newest valid page; false if neither is. */
+/* Reads the newest valid page; false if neither is valid. */
 static bool read_head(struct hard_state *s)
 {
     bool found = false;

@@ -27,14 +27,14 @@ struct kept {
     uint64_t save_dir;        /* hard_state_save_dir of the directory in which term.joined was claimed; 0: not known */
     struct reserve reserve;   /* terms for successors */
     uint64_t claimed;         /* the newest reserved term that a trainer of this node was granted; 0: none */
-    uint32_t claimed_pid;     /* and its process */
-    uint16_t port;            /* that this agent announced to others; 0: not known */
-    struct version base;      /* the one that was chosen last to be restored, */
-    uint64_t base_term;       /* by this term; 0: not known */
-    char passed_over[PASSED_TEXT_BYTES]; /* and "", or which newer version it took the place of, and why */
+    uint32_t claimed_pid;     /* the trainer's process */
+    uint16_t port;            /* that this agent announced to others; 0: unknown */
+    struct version base;      /* the version that was last chosen to be restored */
+    uint64_t base_term;       /* the term that chose it; 0: unknown */
+    char passed_over[PASSED_TEXT_BYTES]; /* which newer version was passed over for it, and why; "": none */
 };
 
-/* What follows magic, format and sequence number in the head. Builds that did not keep the last ones left zeros there.
+/* What follows magic, format and sequence number in the head. Builds without the last fields left zeros there.
  */
 #define KEPT_FIELDS(F)                     \
     F(u64, agent_id)                       \
@@ -61,9 +61,10 @@ must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, str
                                        struct error *err);
 void hard_state_free(struct hard_state *state);
 
-/* Offers a file found at start. True: it was one of the state's and now belongs to it. */
+/* Offers a file found at start. True: it belongs to the state, which now owns it. */
 bool hard_state_adopt(struct hard_state *state, const char *name, int fd);
-/* After all files were offered: the newest head that checks, or a fresh one with a random agent_id (and stores it). */
+/* To be called after all files were offered: uses the newest valid head, or creates and stores a new one with a random
+ * agent_id. */
 must_check tck_status_t hard_state_ready(struct hard_state *state, struct error *err);
 
 const struct kept *hard_state_get(const struct hard_state *state);
@@ -74,13 +75,13 @@ struct version hard_state_watermark(const struct hard_state *state);
 /* Replaces the head. Cheap: one page of memory and a CRC. */
 void hard_state_put(struct hard_state *state, const struct kept *kept);
 
-/* Trainers of this term are told why this base is not the newest version; the next agent and the next term tell it,
- * too. */
+/* Keeps the base that this term has chosen, with the reason why it is not the newest version. The next agent and the
+ * next term report that reason to trainers, too. */
 void hard_state_put_base(struct hard_state *state, uint64_t term, struct version base, const char *passed_over);
-/* What was kept with this base, "" if another one was chosen since. */
+/* The reason kept with this base; "" if another base was chosen since. */
 const char *hard_state_passed_over(const struct hard_state *state, struct version base);
 
-/* Keeps the world of the term being joined, in a file of its own; the one before goes. */
+/* Keeps the world of the term being joined in a file of its own, and removes the previous one. */
 must_check tck_status_t hard_state_put_world(struct hard_state *state, const struct world *world, struct error *err);
 /* The kept world of the newest term that had its memory here, which may be older than term.joined; TCK_ERR_NOENT if
  * there is none. The caller frees it with world_free. */

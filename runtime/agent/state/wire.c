@@ -8,7 +8,8 @@
 
 SCHEMA_PART(wire_root, WIRE_ROOT_FIELDS, schema_any)
 
-/* By hand, since the number of its CRCs follows from its bytes: a table's arrays have a count of their own. */
+/* Coded by hand, because the number of its CRCs is derived from its size, while a table's arrays carry their own count.
+ */
 enum { manifest_file_LEAST_BYTES = 16 + 8 + 16 };
 
 static void write_manifest_file(struct writer *w, const struct manifest_file *file)

@@ -13,7 +13,7 @@
 
 enum wire_type {
     WIRE_BEAT = 1,      /* struct wire_beat: also sent at once when the decision changes */
-    WIRE_REGISTERED,    /* struct wire_note: this node has its memory and is ready to recover */
+    WIRE_REGISTERED,    /* struct wire_note: this node has allocated its memory and is ready to recover */
     WIRE_READY,         /* struct wire_ready, to the coordinator */
     WIRE_REFUSED,       /* struct wire_refused, to the coordinator */
     WIRE_DRAINED,       /* struct wire_drained, to the coordinator */
@@ -87,7 +87,7 @@ enum wire_type {
     F(u64, term)                                                       \
     F(u64, asking) /* number of the request, repeated in the answer */ \
     F(u64, step)                                                       \
-    F(bool, dry) /* INVENTORY_ASK: of what a later term could take, which may be more than this one */
+    F(bool, dry) /* INVENTORY_ASK: list what a later term could use, which may be more than this term can */
 
 #define INVENTORY_FIELDS(F)                                                                                         \
     F(u64, term)                                                                                                    \
@@ -146,7 +146,7 @@ enum wire_type {
 #define TERM_ASK_FIELDS(F) \
     F(u64, at_least)       \
     F(u64, asking)         \
-    F(u64, adopted) /* what the receiver's last struct wire_holder has said */
+    F(u64, adopted) /* as in the receiver's last struct wire_holder */
 
 #define TERM_GRANT_FIELDS(F)                                                      \
     F(u64, term) /* 0: not granted */                                             \

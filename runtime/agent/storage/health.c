@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The trouble that this job has with storage: this node's own, and that of others as the coordinator reports it. */
+ * The trouble that this job has with storage: this node's own, and that of other nodes as the coordinator reports it.
+ */
 #include "agent/storage/health.h"
 
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 struct health {
-    struct trouble own; /* on the coordinator, this is reported to all */
+    struct trouble own; /* the coordinator reports its own to all nodes */
     struct trouble elsewhere;
     void (*changed)(void *ctx);
     void *ctx;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The trouble that this job has with storage: this node's own, and that of others as the coordinator reports it. All
- * parts that work on storage report here what has failed and what works again. Status pages of trainers, the command
- * and the coordinator's beats show it. */
+ * The trouble that this job has with storage: this node's own, and that of other nodes as the coordinator reports it.
+ * All parts that use storage report failures and successes here. It is shown on the trainers' status pages, by the
+ * command and in the coordinator's heartbeats. */
 #ifndef TCK_AGENT_HEALTH_H
 #define TCK_AGENT_HEALTH_H
 
@@ -20,13 +20,13 @@ const struct trouble *health_storage(const struct health *h);
 const struct trouble *health_own(const struct health *h);
 /* step: the one that did not reach storage; 0 if something else failed. */
 void health_storage_failed(struct health *h, uint64_t step, const struct error *why);
-/* A version was published, which ends all earlier trouble; something else succeeded, which ends trouble that kept no
- * step from storage. */
+/* health_storage_published: a version was published, which ends all earlier trouble. health_storage_works: another call
+ * succeeded, which ends trouble that did not keep a step from being saved. */
 void health_storage_published(struct health *h);
 void health_storage_works(struct health *h);
 /* A term has formed: forgets what the previous coordinator reported, since the new one reports its own trouble. */
 void health_term_began(struct health *h);
-/* Takes in the trouble from the coordinator's beats. */
+/* Applies the trouble reported in the coordinator's heartbeats. */
 void health_handle_beat(struct health *h, const struct trouble *trouble);
 json_t *health_json(const struct health *h);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Writes metadata: rows of the catalog, and notes in the term file. A pool thread writes one after the other, because a
- * slow device must not delay the event loop; nothing ever waits for it. */
+ * Writes metadata: rows of the catalog, and notes in the term file. A pool thread writes them one after the other,
+ * because a slow device must not delay the event loop. No other work waits for it. */
 #include "agent/storage/metadata_writer.h"
 
 #include "agent/driver/term.h"
@@ -21,7 +21,7 @@
 #define ENTRIES_MAX                                                                                          \
     256               /* pending; more are dropped: the catalog is a hint, and notes of commits are repeated \
                        */
-#define AGAIN_MS 1000 /* between tries to note a commit */
+#define RETRY_MS 1000 /* between attempts to note a commit */
 
 enum entry_kind {
     ENTRY_ROW,
@@ -55,29 +55,29 @@ struct entry {
 struct metadata {
     struct metadata_setup needs;
     struct entry *waiting;
-    uint32_t count; /* of those that wait */
+    uint32_t count; /* of waiting entries */
     bool busy;      /* one is being written */
     struct log_limit dropped;
-    uint64_t world_noted;                 /* term whose nodes are noted beside its claim, or are about to be */
-    uint64_t world_again_ms;              /* not before, after a try that failed */
+    uint64_t world_noted;                 /* term whose nodes are, or are about to be, noted beside its claim */
+    uint64_t world_retry_ms;              /* not before, after a try that failed */
     uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
-    uint64_t commit_again_ms;             /* not before, after a try that failed */
+    uint64_t commit_retry_ms;             /* not before, after a try that failed */
 };
 
-/* In the loop's thread. Two notes are repeated if they could not be written: without that of the commit, a later start
- * could believe that nothing was committed; without that of the world, a second start would not know which agents to
- * ask. */
+/* Called in the loop's thread. Two notes are repeated if they could not be written: without the note of the commit, a
+ * later start could assume that nothing was committed; without the note of the world, a second start would not know
+ * which agents to ask. */
 static void entry_free(struct entry *e)
 {
     struct metadata *md = e->md;
     if (e->kind == ENTRY_WORLD && !e->written && md->world_noted == e->term) {
         md->world_noted = 0;
-        md->world_again_ms = clock_ms() + AGAIN_MS;
+        md->world_retry_ms = clock_ms() + RETRY_MS;
     }
     if (e->kind == ENTRY_COMMITTED) {
         md->commit_noting = 0;
         md->commit_noted = e->written ? e->term : md->commit_noted;
-        md->commit_again_ms = clock_ms() + AGAIN_MS;
+        md->commit_retry_ms = clock_ms() + RETRY_MS;
     }
     free(e->shards);
     free(e->nodes);
@@ -95,7 +95,7 @@ static tck_status_t write_nodes(struct entry *e, struct error *err)
     return status;
 }
 
-/* The claim has named its claimer; this adds the agents of all ranks. */
+/* The claim names only the claimer; this adds the agents of all ranks. */
 static tck_status_t write_world(struct entry *e, struct error *err)
 {
     struct term_holder holder = {.pid = e->pid, .joined = true, .agent_count = e->node_count, .agents = e->nodes};
@@ -104,7 +104,7 @@ static tck_status_t write_world(struct entry *e, struct error *err)
     return persistent_note_holder(e->md->needs.persistent, e->term, &holder, err);
 }
 
-/* Keeps the counts of the old row: when a version is published, its slots may be gone already.
+/* Keeps the counts of the old row, because the slots of a version may already have been freed when it is published.
  */
 static void keep_counts(struct catalog_version *row, const struct catalog_version *rows, size_t count)
 {
@@ -116,8 +116,9 @@ static void keep_counts(struct catalog_version *row, const struct catalog_versio
     }
 }
 
-/* Deletes rows of superseded versions; of published ones, keeps as many as retention does. */
-static tck_status_t forget_old(struct entry *e, const struct catalog_version *rows, size_t count, struct error *err)
+/* Deletes the rows of superseded versions, and keeps as many rows of published versions as retention keeps. */
+static tck_status_t delete_old_rows(struct entry *e, const struct catalog_version *rows, size_t count,
+                                    struct error *err)
 {
     uint32_t published = 0;
     tck_status_t status = TCK_OK;
@@ -143,7 +144,7 @@ static tck_status_t write_row(struct entry *e, struct error *err)
     failpoint(catalog, writing);
     status = catalog_put(catalog, &e->row, e->shards, e->shard_count, e->row.state == CATALOG_COMMITTED, err);
     if (status == TCK_OK && e->row.state == CATALOG_COMMITTED) {
-        status = forget_old(e, rows, count, err);
+        status = delete_old_rows(e, rows, count, err);
     }
     free(rows);
     return status;
@@ -346,7 +347,7 @@ void metadata_put_nodes(struct metadata *md, const struct term_context *tc)
 /* A restarted agent does this, too. */
 void metadata_note_world(struct metadata *md, const struct world *world, const struct client *first)
 {
-    if (first == NULL || md->world_noted == world->term || clock_ms() < md->world_again_ms) {
+    if (first == NULL || md->world_noted == world->term || clock_ms() < md->world_retry_ms) {
         return;
     }
     struct entry *e = entry_new(md, ENTRY_WORLD);
@@ -390,10 +391,10 @@ void metadata_note_commit(struct metadata *md, const struct term_context *tc)
     uint64_t term = tc->world.term;
     bool known = md->commit_noted == term || md->commit_noting == term;
     if (tc->coordinator == NULL || known || coordinator_decision(tc->coordinator)->watermark.term != term ||
-        clock_ms() < md->commit_again_ms) {
+        clock_ms() < md->commit_retry_ms) {
         return;
     }
-    md->commit_noting = term; /* before note(): a dropped entry resets it */
+    md->commit_noting = term; /* set before note(), because a dropped entry resets it */
     note(md, ENTRY_COMMITTED, term, VERSION_NONE);
 }
 
@@ -409,7 +410,7 @@ void metadata_sweep_stage(struct metadata *md, const struct term_context *tc)
 {
     if (tc->coordinator != NULL) {
         note(md, ENTRY_SWEEP, tc->world.term - 1,
-             VERSION_NONE); /* not of this term, which may start to drain meanwhile */
+             VERSION_NONE); /* not of this term, which may start to drain in the meantime */
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operations on storage, which may hang for any time. They never delay a new term: an operation that is under way when
- * a term ends is left behind with that term's context, and its late result is ignored. Nor do they delay the present
- * term: an operation without progress for storage_timeout_ms is given up, and no new one is begun that would only hang,
- * too. */
+ * Operations on storage, which may hang indefinitely. They never delay a new term: an operation that is in progress
+ * when a term ends is left behind with that term's context, and its late result is ignored. Nor do they delay the
+ * current term: an operation without progress for storage_timeout_ms is given up, and no new one is begun that would
+ * hang as well. */
 #include "agent/storage/storage_ops.h"
 
 #include "agent/driver/term_context.h"
@@ -17,7 +17,7 @@
 struct storage_ops {
     struct storage_ops_setup needs;
     struct storage_op *under_way;
-    struct term_context *left; /* whose term is over, with calls to storage that have not ended */
+    struct term_context *left; /* contexts whose term is over, but whose calls to storage have not ended */
 };
 
 tck_status_t storage_ops_new(const struct storage_ops_setup *setup, struct storage_ops **out, struct error *err)
@@ -147,8 +147,8 @@ bool storage_writes_slots(const struct storage_ops *ops)
     return false;
 }
 
-/* A call under way is judged by its own progress. One that is queued behind others does not hang as long as any of them
- * makes progress. */
+/* A call in progress is judged by its own progress. A call that is queued behind others does not count as hanging while
+ * any of them makes progress. */
 static bool has_hung(const struct storage_op *op, uint64_t now_ms)
 {
     uint64_t since_ms = op->since_ms;
@@ -159,7 +159,7 @@ static bool has_hung(const struct storage_op *op, uint64_t now_ms)
     return !op->late && now_ms >= since_ms + op->ops->needs.config->storage_timeout_ms;
 }
 
-/* One at a time: give_up may end other operations, or start some. */
+/* Returns one at a time, because give_up may end other operations or start new ones. */
 static struct storage_op *next_hung(const struct storage_ops *ops)
 {
     for (struct storage_op *op = ops->under_way; op != NULL; op = op->next) {
@@ -177,8 +177,8 @@ void storage_tick(struct storage_ops *ops)
         struct error why;
         op->late = true;
         (void)error_set(&why, TCK_ERR_TIMEDOUT,
-                        "%s/%s does not answer: %s has not moved for %u ms (storage_timeout_ms)", config->save_dir,
-                        config->job, op->what, config->storage_timeout_ms);
+                        "%s/%s does not answer: %s has made no progress for %u ms (storage_timeout_ms)",
+                        config->save_dir, config->job, op->what, config->storage_timeout_ms);
         log_error("%s", why.text);
         (void)pool_grow(op->pool != NULL ? op->pool
                                          : ops->needs.io); /* replaces the thread that may hang in the call */

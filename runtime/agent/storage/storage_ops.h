@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operations on storage, which may hang for any time. Each part that calls storage begins an operation before the call
+ * Operations on storage, which may hang indefinitely. Each part that calls storage begins an operation before the call
  * and ends it afterwards. An operation that hangs is given up and reported to health.h, and a term that ends leaves
  * behind the operations that have not ended. */
 #ifndef TCK_AGENT_STORAGE_OPS_H
@@ -19,11 +19,11 @@ struct term_context;
 struct storage_op {
     struct storage_op *next;
     struct storage_ops *ops;
-    struct term_context *tc; /* kept alive as long; NULL: none needed */
+    struct term_context *tc; /* kept alive until the operation ends; NULL: none needed */
     struct pool *pool;       /* where it runs; NULL: io */
     const char *what;        /* for errors */
     uint64_t since_ms;
-    struct progress progress; /* of its own calls; it may be queued while none is under way */
+    struct progress progress; /* of its own calls; the operation may be queued while none is in progress */
     bool late;                /* it hangs and has timed out */
     /* Either may be NULL. Called when it times out within its term, so that waiters get the error. */
     void (*give_up)(void *ctx, const struct error *why);
@@ -32,10 +32,10 @@ struct storage_op {
     void *ctx;
 };
 
-/* What is needed here. */
+/* Dependencies. */
 struct storage_ops_setup {
     const struct config *config;
-    struct pool *io; /* gets another thread for each that may hang */
+    struct pool *io; /* gets an additional thread for each call that may hang */
     const struct persistent *persistent;
     struct health *health;
 };
@@ -49,16 +49,17 @@ void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_c
 void storage_end(struct storage_op *op);
 /* True if it timed out, or its term is over: its results must change nothing. */
 bool storage_ignored(const struct storage_op *op);
-/* tc is about to be replaced; tc was replaced, and is freed now or when its last call has ended. */
+/* storage_leaving: tc is about to be replaced. storage_leave: it was replaced, and is freed now or when its last call
+ * ends. */
 void storage_leaving(struct storage_ops *ops, struct term_context *tc);
 void storage_leave(struct storage_ops *ops, struct term_context *tc);
 /* True if an operation that timed out (of this kind; NULL: any) has not ended: another one would hang, too. */
 bool storage_hangs(const struct storage_ops *ops, const char *what, struct error *err);
-/* True if none is under way. */
+/* True if no operation is in progress. */
 bool storage_is_idle(const struct storage_ops *ops);
-/* True if a call that writes into slots is under way, even one of an earlier term. */
+/* True if a call that writes into slots is in progress, even one of an earlier term. */
 bool storage_writes_slots(const struct storage_ops *ops);
-/* Gives up what hangs. */
+/* Gives up operations that hang. */
 void storage_tick(struct storage_ops *ops);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Trainers that may still write into slots that are no longer theirs. A trainer whose connection has ended, or whose
- * term is over, may only be stopped or frozen in the middle of a copy, and continue it when it wakes up. Until it has
+ * Tracks trainers that may still write into slots that are no longer theirs. A trainer whose connection has ended, or
+ * whose term is over, may have been stopped or frozen in the middle of a copy, and resume the copy later. Until it has
  * ended, or has reported that it has stopped copying, its slot stays in quarantine. The slot's header names its writer,
- * so a restarted agent knows it, too. */
+ * so a restarted agent knows it as well. */
 #include "agent/trainers/slot_writers.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -25,12 +25,12 @@ struct orphan {
     struct local_shard *local_shard;
     uint32_t slot;            /* in the node machine */
     uint32_t k;               /* in its segment */
-    const struct slot *state; /* as the machine has it */
+    const struct slot *state; /* its state in the machine */
     const struct slot_writer *writer;
 };
 
 /* The next slot in quarantine, from `slot` on; false if there is none, or while memory is being allocated for a newer
- * term, whose context looks again. */
+ * term, whose context checks again. */
 static bool next_orphan(const struct writers_setup *writers, const struct term_context *tc, uint32_t slot,
                         struct orphan *out)
 {
@@ -66,7 +66,7 @@ static bool writer_has_ended(const struct writers_setup *writers, const struct o
     return client_of_rank(*writers->clients, o->state->version.term, o->writer->rank) == NULL;
 }
 
-/* A read from storage that was left behind frees its slot when it ends, unless no term has its memory at that moment.
+/* A read from storage that was left behind frees its slot when it ends, unless no term has memory at that time.
  */
 static bool was_left_behind(const struct writers_setup *writers, const struct orphan *o)
 {
@@ -76,17 +76,17 @@ static bool was_left_behind(const struct writers_setup *writers, const struct or
 void writers_describe(const struct slot_writer *writer, struct version version, char out[WRITER_TEXT])
 {
     if (writer->process.pid == getpid()) {
-        snprintf(out, WRITER_TEXT, "a read from storage that this agent has begun in term %" PRIu64 " has not ended",
+        snprintf(out, WRITER_TEXT, "a read from storage that this agent began in term %" PRIu64 " has not ended",
                  version.term);
     } else {
         snprintf(out, WRITER_TEXT,
-                 "process %d, which was rank %u of term %" PRIu64 ", is still alive: end it, with kill -9 if need be",
+                 "process %d, which was rank %u of term %" PRIu64 ", is still alive: end it, with kill -9 if necessary",
                  (int)writer->process.pid, writer->rank, version.term);
     }
 }
 
-/* Most writers end soon, so only one that stays alive is logged, once. */
-static void warn_of(const struct orphan *o)
+/* Most writers end soon, so a writer is logged only if it stays alive, and only once. */
+static void warn_about(const struct orphan *o)
 {
     uint64_t *since_ms = &o->local_shard->quarantined_ms[o->k];
     if (*since_ms == 0) {
@@ -95,11 +95,11 @@ static void warn_of(const struct orphan *o)
         char writer[WRITER_TEXT];
         *since_ms = TOLD;
         writers_describe(o->writer, o->state->version, writer);
-        log_warn("slot %u is in quarantine, so saves have one slot less: %s", o->slot, writer);
+        log_warn("slot %u is in quarantine, so saves have one slot fewer: %s", o->slot, writer);
     }
 }
 
-void writers_look(const struct writers_setup *writers)
+void writers_check(const struct writers_setup *writers)
 {
     struct term_context *tc = *writers->term;
     struct orphan o;
@@ -111,7 +111,7 @@ void writers_look(const struct writers_setup *writers)
         } else if (was_left_behind(writers, &o)) {
             free_orphan(tc, &o, "no longer reads from storage");
         } else {
-            warn_of(&o);
+            warn_about(&o);
         }
     }
 }

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define KILL_AFTER_MS 3000 /* from SIGTERM to SIGKILL */
-#define AHEAD_STEPS   2    /* a change of settings must not arrive too late for the fastest trainer */
+#define AHEAD_STEPS   2    /* so that a change of settings is not too late for the fastest trainer */
 
 struct trainers {
     struct trainers_setup needs;
@@ -33,7 +33,7 @@ struct trainers {
 /* ---- shared status pages
  * -------------------------------------------------------------------------------------------------- */
 
-/* In the encoding of the shared status. */
+/* The lost node, in the encoding of the shared status. */
 static uint64_t lost_node(const struct term_context *tc)
 {
     for (uint32_t n = 0; tc != NULL && !tc->closed && n < tc->world.node_count; n++) {
@@ -51,7 +51,7 @@ void trainers_show_settings(const struct trainers *ts)
         if (c->shared == NULL) {
             continue;
         }
-        /* In this order: a trainer that sees the new intervals sees from which step on they count. */
+        /* In this order, so that a trainer that sees the new intervals also sees the step from which they apply. */
         atomic_store_explicit(&c->shared->interval_from_step, s->from_step, memory_order_relaxed);
         atomic_store_explicit(&c->shared->mem_interval_steps, s->mem_steps, memory_order_release);
         atomic_store_explicit(&c->shared->storage_interval_steps, s->storage_steps, memory_order_release);
@@ -116,8 +116,8 @@ void trainers_decided(const struct term_context *tc)
     }
 }
 
-/* The fastest local trainer's step, and how many steps pass in half a second of beats. */
-static uint64_t step_ahead(const struct trainers *ts)
+/* The fastest local trainer's step, plus the steps that pass within two heartbeats. */
+static uint64_t first_safe_step(const struct trainers *ts)
 {
     uint64_t step = 0;
     uint64_t step_ns = UINT64_MAX;
@@ -135,8 +135,10 @@ static uint64_t step_ahead(const struct trainers *ts)
 
 /* ---- settings (coordinator) ---------------------------------------------------------------------------------- */
 
-/* Turns an interval in seconds into a step that all ranks save at, announced so early that no rank has passed it. */
-static void aim(const struct interval *interval, uint64_t now, uint64_t *due_ms, uint64_t ahead, uint64_t *target)
+/* Converts an interval in seconds to a step at which all ranks save, announced early enough that no rank has passed it.
+ */
+static void set_target(const struct interval *interval, uint64_t now, uint64_t *due_ms, uint64_t ahead,
+                       uint64_t *target)
 {
     if (interval->seconds <= 0) {
         *target = 0;
@@ -157,10 +159,10 @@ void trainers_targets(struct trainers *ts, struct term_context *tc)
         return;
     }
     uint64_t now = clock_ms();
-    uint64_t ahead = step_ahead(ts);
+    uint64_t ahead = first_safe_step(ts);
     struct settings before = ts->settings;
-    aim(&config->save_mem_interval, now, &ts->mem_due_ms, ahead, &ts->settings.mem_target);
-    aim(&config->save_storage_interval, now, &ts->storage_due_ms, ahead, &ts->settings.storage_target);
+    set_target(&config->save_mem_interval, now, &ts->mem_due_ms, ahead, &ts->settings.mem_target);
+    set_target(&config->save_storage_interval, now, &ts->storage_due_ms, ahead, &ts->settings.storage_target);
     if (memcmp(&before, &ts->settings, sizeof(before)) != 0) {
         trainers_show_settings(ts);
         ts->needs.announce(tc);
@@ -177,7 +179,7 @@ tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *
     }
     ts->settings.mem_steps = config->save_mem_interval.steps;
     ts->settings.storage_steps = config->save_storage_interval.steps;
-    ts->settings.from_step = step_ahead(ts);
+    ts->settings.from_step = first_safe_step(ts);
     log_info("%s is now %s, from step %" PRIu64 " on", key, value, ts->settings.from_step);
     trainers_show_settings(ts);
     if (tc != NULL && !tc->closed) {
@@ -191,7 +193,7 @@ const struct settings *trainers_settings(const struct trainers *ts)
     return &ts->settings;
 }
 
-void trainers_take_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss)
+void trainers_apply_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss)
 {
     ts->settings = *settings;
     ts->needs.config->on_node_loss = on_node_loss;
@@ -267,7 +269,7 @@ void trainers_node_up(const struct trainers *ts, struct term_context *tc, uint32
     bool acted = tc->lost[node].acted;
     tc->lost[node] = (struct lost_node){0};
     if (acted) {
-        log_info("node %s of term %" PRIu64 " is back: commits go on", tc->world.nodes[node].name, tc->world.term);
+        log_info("node %s of term %" PRIu64 " is back: commits continue", tc->world.nodes[node].name, tc->world.term);
         trainers_show_settings(ts);
     }
 }
@@ -287,8 +289,8 @@ static void act_on_losses(const struct trainers *ts, struct term_context *tc)
         enum node_loss loss = judge(ts->needs.config, tc, n);
         if (loss != NODE_LOSS_NONE) {
             tc->lost[n].acted = true;
-            /* Not sooner: this aborts versions that wait for a copy there, and they should survive a restart of that
-             * agent. */
+            /* Not earlier, because this aborts versions that wait for a copy there, and they should survive a restart
+             * of that agent. */
             struct event event = {.type = EVENT_NODE_DOWN, .node = n};
             trainers_show_settings(ts); /* first, so that a trainer that sees the abort also sees the cause */
             driver_step_node(tc, &event);

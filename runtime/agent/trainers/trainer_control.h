@@ -15,24 +15,24 @@ struct slot_ops;
 struct term_context;
 struct trainers;
 
-/* What is saved when. The coordinator announces it in its beats. */
+/* The save intervals. The coordinator announces them in its heartbeats. */
 struct settings {
     uint64_t mem_steps, storage_steps, from_step;
     uint64_t mem_target, storage_target;
 };
 
-/* What is needed here. */
+/* Dependencies. */
 struct trainers_setup {
-    struct config *config;            /* changes with the settings */
-    struct client *const *clients;    /* the list of all, as it is at any time */
-    struct term_context *const *term; /* the present one, as it is at any time */
+    struct config *config;            /* updated when settings change */
+    struct client *const *clients;    /* the current list */
+    struct term_context *const *term; /* the current term */
     const struct health *health;
     const struct slot_ops *slot_ops;
-    /* Coordinator: the other nodes have to know of new settings at once. */
+    /* Coordinator: sends new settings to the other nodes at once. */
     void (*announce)(struct term_context *tc);
 };
 
-/* The settings are those of the configuration at first. */
+/* Initially, the settings are those of the configuration. */
 must_check tck_status_t trainers_new(const struct trainers_setup *setup, struct trainers **out, struct error *err);
 void trainers_free(struct trainers *ts);
 
@@ -40,26 +40,26 @@ void trainers_free(struct trainers *ts);
  * configured. */
 void trainers_node_down(struct term_context *tc, uint32_t node, const char *why);
 void trainers_node_up(const struct trainers *ts, struct term_context *tc, uint32_t node);
-/* This agent has resumed its term: a node that never connects counts as lost, like one that goes down. */
+/* This agent has resumed its term: a node that does not connect counts as lost, like one that goes down. */
 void trainers_nodes_awaited(const struct trainers *ts, struct term_context *tc);
 /* Acts on nodes that stay down; kills trainers that did not end after SIGTERM. */
 void trainers_tick(const struct trainers *ts);
-/* Writes what was decided meanwhile to the new shared status page of a trainer that reconnects to a restarted agent. */
+/* Writes the decisions that a trainer missed to its new shared status page when it reconnects to a restarted agent. */
 void trainers_show_decisions(const struct trainers *ts, struct client *client);
-/* Publishes up to which step everything is decided. */
+/* Publishes the step up to which every version is decided. */
 void trainers_decided(const struct term_context *tc);
-/* Writes the state of the job that users have to know, trouble with storage and missing copies, to the status page of
- * one trainer, or of all of them. */
+/* Writes what users should know about the job, trouble with storage and missing copies, to the status page of one
+ * trainer, or of all trainers. */
 void trainers_show_health(const struct trainers *ts, const struct client *client);
 void trainers_show_health_to_all(const struct trainers *ts);
 /* Writes the settings in force to every trainer's shared status. */
 void trainers_show_settings(const struct trainers *ts);
 const struct settings *trainers_settings(const struct trainers *ts);
-/* The coordinator's, from its beat. */
-void trainers_take_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss);
-/* The configuration has other intervals now. */
+/* Applies the coordinator's settings from its heartbeat. */
+void trainers_apply_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss);
+/* The intervals in the configuration have changed. */
 void trainers_config_changed(struct trainers *ts);
-/* Coordinator: targets of intervals in seconds. */
+/* Coordinator: sets the target steps of intervals in seconds. */
 void trainers_targets(struct trainers *ts, struct term_context *tc);
 /* Coordinator: changes a setting; it takes effect a few steps ahead of the fastest trainer. */
 must_check tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *value, struct error *err);

@@ -32,15 +32,15 @@ Test(restore_timeout, lasts_as_long_as_a_fetch_takes)
 
 Test(restore_timeout, starts_over_with_each_shard_that_arrives)
 {
-    for (uint64_t ms = 1000, came = 0; ms < 9000; ms += 99) {
-        cr_assert(lasts(ms, (struct fetch_tally){.came = came++, .failed = 3 * came}));
+    for (uint64_t ms = 1000, arrived = 0; ms < 9000; ms += 99) {
+        cr_assert(lasts(ms, (struct fetch_tally){.arrived = arrived++, .failed = 3 * arrived}));
     }
 }
 
 Test(restore_timeout, ends_when_fetches_keep_failing)
 {
     uint64_t ms = 1000, failed = 7;
-    while (ms < 9000 && lasts(ms, (struct fetch_tally){.came = 5, .failed = failed++, .under_way = true})) {
+    while (ms < 9000 && lasts(ms, (struct fetch_tally){.arrived = 5, .failed = failed++, .under_way = true})) {
         ms += 50;
     }
     cr_assert_eq(ms, 1000 + (TRIES - 1) * 50 + LIMIT, "%lu", (unsigned long)ms);
@@ -63,21 +63,21 @@ Test(restore_timeout, allows_each_shard_some_tries)
 
 Test(restore_shards, are_read_when_none_is_lacking_or_other_ranks_have_them)
 {
-    struct restore_shards here = {.lacking = 0}, elsewhere = {.lacking = 2, .may_lack = true, .moves = true};
+    struct restore_shards here = {.lacking = 0}, elsewhere = {.lacking = 2, .may_lack = true, .progressing = true};
     cr_assert_eq(restore_judge(&here), RESTORE_READ);
     cr_assert_eq(restore_judge(&elsewhere), RESTORE_READ);
 }
 
 Test(restore_shards, are_waited_for_while_something_moves)
 {
-    struct restore_shards shards = {.lacking = 1, .moves = true};
+    struct restore_shards shards = {.lacking = 1, .progressing = true};
     cr_assert_eq(restore_judge(&shards), RESTORE_WAIT);
-    shards.moves = false;
+    shards.progressing = false;
     cr_assert_eq(restore_judge(&shards), RESTORE_LACKS);
 }
 
 Test(restore_shards, do_not_come_any_more_when_the_recovery_is_over)
 {
-    struct restore_shards shards = {.lacking = 1, .moves = true, .recovered = true};
+    struct restore_shards shards = {.lacking = 1, .progressing = true, .recovered = true};
     cr_assert_eq(restore_judge(&shards), RESTORE_LACKS);
 }

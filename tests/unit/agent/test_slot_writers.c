@@ -103,7 +103,7 @@ TestSuite(slot_writers, .init = set_up, .fini = tear_down);
 Test(slot_writers, a_read_from_storage_that_hangs_is_named_as_such)
 {
     reads = true;
-    writers_look(&writers);
+    writers_check(&writers);
     cr_assert_eq((int)fed.type, 0, "the slot is given away while storage may write into it");
     cr_assert_neq(strstr(logged, "a read from storage that this agent has begun in term 4"), NULL, "%s", logged);
     cr_assert_eq(strstr(logged, "kill"), NULL, "%s", logged);
@@ -111,7 +111,7 @@ Test(slot_writers, a_read_from_storage_that_hangs_is_named_as_such)
 
 Test(slot_writers, a_slot_that_no_read_is_under_way_for_is_freed)
 {
-    writers_look(&writers);
+    writers_check(&writers);
     cr_assert_eq((int)fed.type, (int)EVENT_WRITER_GONE);
     cr_assert(version_is(fed.version, before));
 }

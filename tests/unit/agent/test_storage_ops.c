@@ -99,7 +99,8 @@ Test(storage_ops, a_call_that_hangs_beside_others_that_go_on_is_given_up)
     storage_tick(ops);
     cr_assert_eq(given_up, 1);
     cr_assert(op.late && !other.late);
-    cr_assert_str_eq(why_not, "/save/job does not answer: a drain has not moved for 1000 ms (storage_timeout_ms)");
+    cr_assert_str_eq(why_not,
+                     "/save/job does not answer: a drain has made no progress for 1000 ms (storage_timeout_ms)");
     storage_tick(ops);
     cr_assert_eq(given_up, 1);
 }

@@ -169,7 +169,7 @@ Test(term_context, refuses_a_world_without_this_node_and_leaves_it_to_the_caller
     struct error err = {0};
     strcpy(config.node, "c");
     cr_assert_eq(try_to_form(NULL, &err), TCK_ERR_PROTO);
-    cr_assert_not_null(strstr(err.text, "does not name node c"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "does not contain node c"), "%s", err.text);
     cr_assert_eq(world.world_size, 2);
 }
 
@@ -235,10 +235,10 @@ Test(term_context, finds_the_seal_of_a_trainer_that_is_gone)
 {
     left(own, 0, SLOT_FILLING, now);
     form(NULL);
-    term_context_take_seals(tc);
+    term_context_report_seals(tc);
     cr_assert_eq(fed_count, 0, "it was still copying");
     seal(0, now);
-    term_context_take_seals(tc);
+    term_context_report_seals(tc);
     cr_assert_eq(fed_count, 1);
     cr_assert_eq(fed.type, EVENT_SEAL);
     cr_assert_eq(fed.rank, 0);
@@ -252,6 +252,6 @@ Test(term_context, leaves_a_connected_trainer_to_speak_for_itself)
     form(NULL);
     seal(0, now);
     connected = &client;
-    term_context_take_seals(tc);
+    term_context_report_seals(tc);
     cr_assert_eq(fed_count, 0);
 }
