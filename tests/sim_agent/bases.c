@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A version that all ranks have sealed and that nobody could commit: its machines lose each other right then, and the
- * job is started again. Each shard has one copy, which goes bad after the trainers have read it and before there is
- * another; or a machine or the coordinator's agent is away meanwhile. */
+ * Creates versions that all ranks have sealed but that could not be committed: the machines lose contact at that
+ * moment, and the job is restarted. Each shard then has one copy, which is damaged after the trainers have read it and
+ * before a second copy exists; or a machine or the coordinator's agent is down in the meantime. */
 #include "sim.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -10,11 +10,11 @@
 
 #define AWAY_MS 9000 /* longer than a recovery waits for a member */
 
-static bool armed;                         /* the next version that all ranks have sealed is not committed */
-static bool waited_for;                    /* the job does not end before */
-static bool struck;                        /* what is restored next was never protected, */
-static uint64_t slow_until_us;             /* and copies take long */
-static const struct launch *struck_launch; /* that has restored it */
+static bool armed;                         /* the next version that all ranks seal will not be committed */
+static bool waited_for;                    /* the job must not end before the fault has happened */
+static bool struck;                        /* the version that is restored next was never protected */
+static uint64_t slow_until_us;             /* until then, copies take a long time */
+static const struct launch *struck_launch; /* the launch that restored it */
 
 static void arm(void *unused)
 {
@@ -30,7 +30,7 @@ void bases_plan(void)
     }
 }
 
-/* A base that cannot be protected is over only with the next commit. */
+/* A base that cannot be protected is superseded only by the next commit. */
 bool bases_wait(const struct launch *launch)
 {
     bool needs_commit = launch == struck_launch && job.committed <= launch->ranks[0].version.step;
@@ -60,10 +60,10 @@ static void strike(void *ctx)
     for (uint32_t i = 0; i < sim.host_count; i++) {
         link_isolate(&sim.hosts[i], for_us);
     }
-    launch_fail(launch, sim_between(10, 400) * MS, "its trainers are killed when they have sealed a version");
+    launch_fail(launch, sim_between(10, 400) * MS, "its trainers are killed after they have sealed a version");
 }
 
-/* The agents have no time to send a copy. */
+/* Leaves the agents no time to send a copy. */
 void bases_sealed(struct launch *launch, uint64_t step)
 {
     if (armed && launch == job.launch && is_sealed_by_all(launch, step)) {

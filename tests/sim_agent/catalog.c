@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The catalog of each machine (recovery/catalog.h), on its own disk: it outlives agents, and is lost with the machine
- * or by itself. Most schedules have none, as it is only a hint. */
+ * The catalog of each machine (recovery/catalog.h), on its own disk: it outlives agents, and may be lost with the
+ * machine or alone. Most schedules have no catalogs, because they are only a hint. */
 #include "sim.h"
 
 #include "heap.h"
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All catalogs of a large job have the same nodes: each is kept once. */
-struct node_of_all {
-    struct node_of_all *next;
+/* All catalogs of a large job contain the same nodes, so each node is stored once. */
+struct shared_node {
+    struct shared_node *next;
     struct node_info node;
 };
-static struct node_of_all *nodes_of_all[4096]; /* by the hash of the name */
+static struct shared_node *shared_nodes[4096]; /* by the hash of the name */
 
 struct catalog_node {
     const struct node_info *node;
@@ -72,7 +72,7 @@ tck_status_t catalog_open(const char *dir, struct catalog **out, bool *rebuilt_o
     }
     *rebuilt_out = sim_chance(5);
     if (*rebuilt_out) {
-        sim_say("%s loses its catalog", sim.current->name);
+        sim_log("%s loses its catalog", sim.current->name);
         catalog_lose(sim.current);
     }
     *out = catalog;
@@ -84,8 +84,8 @@ void catalog_close(struct catalog *catalog)
     (void)catalog;
 }
 
-/* Room for one more. */
-static void *grown(void *items, size_t count, size_t bytes)
+/* Reallocates the array with room for one more item. */
+static void *grow_array(void *items, size_t count, size_t bytes)
 {
     void *more = realloc(items, (count + 1) * bytes);
     if (more == NULL) {
@@ -106,10 +106,9 @@ static void *copy_of(const void *items, size_t count, size_t bytes)
     return copy;
 }
 
-/* ---- versions, newest first
- * ------------------------------------------------------------------------------------------ */
+/* ---- versions, newest first -------------------------------------------------------------------------------------- */
 
-static size_t place_of(const struct catalog *catalog, struct version version)
+static size_t index_of(const struct catalog *catalog, struct version version)
 {
     size_t at = 0;
     while (at < catalog->row_count && version_cmp(catalog->rows[at].version, version) > 0) {
@@ -127,9 +126,9 @@ tck_status_t catalog_put(struct catalog *catalog, const struct catalog_version *
                          const struct catalog_shard *shards, uint32_t shard_count, bool sync, struct error *err)
 {
     (void)shards, (void)shard_count, (void)sync, (void)err;
-    size_t at = place_of(catalog, version->version);
+    size_t at = index_of(catalog, version->version);
     if (!has_at(catalog, at, version->version)) {
-        catalog->rows = grown(catalog->rows, catalog->row_count, sizeof(*catalog->rows));
+        catalog->rows = grow_array(catalog->rows, catalog->row_count, sizeof(*catalog->rows));
         memmove(&catalog->rows[at + 1], &catalog->rows[at], (catalog->row_count++ - at) * sizeof(*catalog->rows));
     }
     catalog->rows[at] = *version;
@@ -139,7 +138,7 @@ tck_status_t catalog_put(struct catalog *catalog, const struct catalog_version *
 tck_status_t catalog_drop(struct catalog *catalog, struct version version, struct error *err)
 {
     (void)err;
-    size_t at = place_of(catalog, version);
+    size_t at = index_of(catalog, version);
     if (has_at(catalog, at, version)) {
         memmove(&catalog->rows[at], &catalog->rows[at + 1], (--catalog->row_count - at) * sizeof(*catalog->rows));
     }
@@ -155,7 +154,7 @@ tck_status_t catalog_versions(struct catalog *catalog, struct catalog_version **
     return TCK_OK;
 }
 
-/* Only people ask for them. */
+/* Only users query these rows. */
 tck_status_t catalog_shards(struct catalog *catalog, struct version version, struct catalog_shard **out,
                             size_t *count_out, struct error *err)
 {
@@ -163,13 +162,12 @@ tck_status_t catalog_shards(struct catalog *catalog, struct version version, str
     return error_set(err, TCK_ERR_NOENT, "the world keeps none");
 }
 
-/* ---- nodes
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
-static const struct node_info *the_one(const struct node_info *node)
+static const struct node_info *shared_node_of(const struct node_info *node)
 {
     struct hash128 hash = hash128_of(node->name, strlen(node->name));
-    struct node_of_all **first = &nodes_of_all[hash.lo % (sizeof(nodes_of_all) / sizeof(nodes_of_all[0]))], *one;
+    struct shared_node **first = &shared_nodes[hash.lo % (sizeof(shared_nodes) / sizeof(shared_nodes[0]))], *one;
     for (one = *first; one != NULL && memcmp(&one->node, node, sizeof(*node)) != 0; one = one->next) {
     }
     if (one == NULL) {
@@ -177,13 +175,13 @@ static const struct node_info *the_one(const struct node_info *node)
         if (one == NULL) {
             abort();
         }
-        *one = (struct node_of_all){*first, *node};
+        *one = (struct shared_node){*first, *node};
         *first = one;
     }
     return &one->node;
 }
 
-/* The first one whose name is not before this one. */
+/* The index of the first node whose name is not less than this one. */
 static size_t node_place(const struct catalog *catalog, const char *name)
 {
     size_t low = 0, high = catalog->node_count;
@@ -204,10 +202,10 @@ tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_in
     (void)err;
     size_t at = node_place(catalog, node->name);
     if (at == catalog->node_count || strcmp(catalog->nodes[at].node->name, node->name) != 0) {
-        catalog->nodes = grown(catalog->nodes, catalog->node_count, sizeof(*catalog->nodes));
+        catalog->nodes = grow_array(catalog->nodes, catalog->node_count, sizeof(*catalog->nodes));
         memmove(&catalog->nodes[at + 1], &catalog->nodes[at], (catalog->node_count++ - at) * sizeof(*catalog->nodes));
     }
-    catalog->nodes[at] = (struct catalog_node){the_one(node), term};
+    catalog->nodes[at] = (struct catalog_node){shared_node_of(node), term};
     return TCK_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bits that flip in memory, in copies that were verified before; and storage that cannot tell what it has. Both come
- * beside the other faults, only to schedules that have the trait. */
+ * Bits that flip in memory, in copies that were verified before, and storage that returns errors or old contents. Both
+ * are added to the other faults, only in schedules that have the trait. */
 #include "sim.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -51,13 +51,13 @@ void damage_slot(struct host *host, struct segment *segment, uint32_t k)
     *d = (struct damaged){.next = all, .host = host, .shard = info.shard, .version = version};
     all = d;
     segment_image(segment, k)[sim_between(0, info.image_bytes - 1)] ^= (uint8_t)(1 << sim_between(0, 7));
-    sim_say("%s: a bit flips in step %" PRIu64 " of term %" PRIu64, host->name, version.step, version.term);
+    sim_log("%s: a bit flips in step %" PRIu64 " of term %" PRIu64, host->name, version.step, version.term);
     slot_use_damaged(segment_image(segment, k));
     judge_memory_changed(host, &info.shard);
     judge_damaged(host, info.shard, version);
 }
 
-/* The scrub has time to find it, and the agent to fetch the copy again. */
+/* Leaves the scrub time to find the damage, and the agent time to fetch the copy again. */
 static void strike_slot(struct host *host, struct segment *segment, uint32_t k)
 {
     damage_slot(host, segment, k);
@@ -74,7 +74,7 @@ static void flip_bit(void)
     struct segment *segment = memory_at(host->agent->memory, (size_t)sim_between(0, count - 1));
     struct segment_info info = segment_info(segment);
     uint32_t k = (uint32_t)sim_between(0, info.slot_count - 1);
-    for (uint32_t i = 0; i < info.slot_count && sim_chance(70); i++) { /* rather one that counts */
+    for (uint32_t i = 0; i < info.slot_count && sim_chance(70); i++) { /* preferably a slot whose loss matters */
         k = segment_header(segment, i)->committed ? i : k;
     }
     const struct slot_header *header = segment_header(segment, k);
@@ -98,7 +98,7 @@ void damage_sent(struct host *host, const void *image)
     }
 }
 
-/* How many copies of a shard there are, and the last of them. */
+/* Returns the number of copies of a shard, and the last one found. */
 static uint32_t find_copies(struct hash128 shard, struct version version, struct host **host_out, uint32_t *slot_out)
 {
     uint32_t count = 0;
@@ -155,14 +155,14 @@ bool damage_at_rest(const struct shape *shape, struct version version)
     return strikes;
 }
 
-/* `tierckpt drain`, by somebody who knows better than the intervals. */
-static void ask_for_drain(void *ctx)
+/* `tierckpt drain`, as a user may call it between the intervals. */
+static void request_drain(void *ctx)
 {
     struct host *host = ctx;
     struct term_context *tc = host->agent != NULL ? host->agent->term_context : NULL;
     if (tc != NULL && !tc->closed && tc->coordinator != NULL) {
         struct event event = {.type = EVENT_DRAIN_ASKED};
-        sim_say("a drain is asked for");
+        sim_log("a drain is requested");
         driver_step_coordinator(tc, &event);
         judge_drain_asked(coordinator_decision(tc->coordinator));
     }
@@ -177,7 +177,7 @@ static void strike_drains(void *unused)
     }
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if (sim.hosts[i].loop != NULL && sim.hosts[i].stopped_until_us <= sim.us) {
-            host_run(&sim.hosts[i], ask_for_drain, &sim.hosts[i]);
+            host_run(&sim.hosts[i], request_drain, &sim.hosts[i]);
         }
     }
     sim_after(pause_us(), NULL, strike_drains, NULL);
@@ -197,7 +197,7 @@ static void strike_storage(void *unused)
 {
     (void)unused;
     if (sim.us <= faults.until_us && !job.done) {
-        bool alone = sim_chance(25); /* it is all there is */
+        bool alone = sim_chance(25); /* storage then has the only copy */
         uint64_t until_us = sim.us + sim_between(50, alone ? 10000 : 3000) * MS;
         doubts_strike(until_us);
         for (uint32_t i = 0; alone && i < sim.host_count; i++) {

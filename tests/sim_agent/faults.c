@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What goes wrong, when, as the seed has it. */
+ * Injects faults: the seed determines which, and when. */
 #include "sim.h"
 
 #include "agent/replication/peer_rpc.h"
@@ -8,7 +8,7 @@
 
 struct faults faults;
 
-static uint64_t pause_ms; /* between faults, at most: as the seed has it */
+static uint64_t pause_ms; /* the longest pause between faults, chosen by the seed */
 
 static struct host *any_host(void)
 {
@@ -17,7 +17,7 @@ static struct host *any_host(void)
 
 static void kill_agents(void)
 {
-    uint32_t chance = sim_chance(25) ? 100 : 0; /* all of them, at the same moment */
+    uint32_t chance = sim_chance(25) ? 100 : 0; /* all agents at the same time */
     struct host *one = any_host();
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if (&sim.hosts[i] == one || sim_chance(chance)) {
@@ -26,16 +26,16 @@ static void kill_agents(void)
     }
 }
 
-/* In the middle of what it does, as soon as it has done so much of it. */
+/* Lets an agent die after a number of externally visible operations. */
 static void die_soon(void)
 {
     struct host *host = any_host();
     host->dies_in = (uint32_t)sim_between(1, 60);
-    sim_say("the agent of %s is about to die", host->name);
+    sim_log("the agent of %s is about to die", host->name);
 }
 
-/* Sometimes two, with all copies of what both had. */
-static void lose(void)
+/* Sometimes two machines, with all copies of the shards that both had. */
+static void lose_hosts(void)
 {
     struct host *host = any_host();
     host_lose(host, sim_between(200, 3000) * MS);
@@ -61,7 +61,7 @@ uint64_t faults_lasting(uint64_t low_ms, uint64_t high_ms)
     return for_us;
 }
 
-static void forget(void)
+static void lose_supervisor(void)
 {
     host_forget(any_host(), sim_between(20, 800) * MS);
 }
@@ -71,16 +71,16 @@ static void stop(void)
     host_stop_agent(any_host(), faults_lasting(20, sim_chance(50) ? 200 : 5000));
 }
 
-static void hear_again(void *ctx)
+static void end_refusal(void *ctx)
 {
     struct host *host = ctx;
-    host->deaf = false;
+    host->storage_refused = false;
 }
 
 static void refuse(struct host *host, uint64_t for_us)
 {
-    host->deaf = true;
-    sim_after(for_us, NULL, hear_again, host);
+    host->storage_refused = true;
+    sim_after(for_us, NULL, end_refusal, host);
 }
 
 static void hang(struct host *host, uint64_t for_us)
@@ -93,7 +93,7 @@ static void storage(const char *what, void (*fault)(struct host *host, uint64_t 
     bool all = sim_chance(60);
     struct host *one = any_host();
     uint64_t for_us = faults_lasting(100, 5000);
-    sim_say("storage %s %s for %.3f s", what, all ? "all" : one->name, (double)for_us / (double)S);
+    sim_log("storage %s %s for %.3f s", what, all ? "all" : one->name, (double)for_us / (double)S);
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if (all || &sim.hosts[i] == one) {
             fault(&sim.hosts[i], for_us);
@@ -118,7 +118,7 @@ static void cut(void)
     if (a == b) {
         return;
     }
-    sim_say("sessions of %s and %s are %s", a->name, b->name, for_us ? "stalled" : "cut");
+    sim_log("sessions of %s and %s are %s", a->name, b->name, for_us ? "stalled" : "cut");
     if (for_us) {
         link_stall(a, b, for_us);
     } else {
@@ -126,24 +126,24 @@ static void cut(void)
     }
 }
 
-static void run_short(void)
+static void limit_memory(void)
 {
     struct host *host = any_host();
-    sim_say("%s is short of memory", host->name);
+    sim_log("%s is short of memory", host->name);
     host->short_until_us = sim.us + faults_lasting(20, 1000);
 }
 
-static void make_no_noise(void *ctx)
+static void stop_noise(void *ctx)
 {
     ((struct host *)ctx)->noisy = false;
 }
 
-static void make_noise(void)
+static void start_noise(void)
 {
     struct host *host = any_host();
-    sim_say("%s receives wrong bytes", host->name);
+    sim_log("%s receives wrong bytes", host->name);
     host->noisy = true;
-    sim_after(faults_lasting(100, 3000), NULL, make_no_noise, host);
+    sim_after(faults_lasting(100, 3000), NULL, stop_noise, host);
 }
 
 static void kill_trainers(void)
@@ -153,13 +153,13 @@ static void kill_trainers(void)
     }
 }
 
-/* One of the trainers, in the middle of its next copy. */
+/* Freezes one of the trainers in the middle of its next copy. */
 static void freeze(void)
 {
     struct rank *rank = job.launch != NULL ? &job.launch->ranks[sim_between(0, job.launch->count - 1)] : NULL;
     if (rank != NULL) {
         rank->freezes_us = faults_lasting(20, sim_chance(50) ? 500 : 7000);
-        sim_say("rank %u will be frozen for %.3f s", rank->number, (double)rank->freezes_us / (double)S);
+        sim_log("rank %u will be frozen for %.3f s", rank->number, (double)rank->freezes_us / (double)S);
     }
 }
 
@@ -194,7 +194,7 @@ static void cut_now(void *ctx)
     free(pair);
 }
 
-/* The bytes stay in flight: the receiver may learn of the connection's end before the last of them arrive.
+/* The bytes stay in flight: the receiver may notice the end of the connection before the last of them arrive.
  */
 uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk)
 {
@@ -202,7 +202,7 @@ uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk)
     uint32_t kind = (uint32_t)sim_between(0, sim_trait(TRAIT_DAMAGE) ? 3 : 2);
     static const char *const what[] = {", and their sender dies", ", and the sessions are cut", "", ", and damaged"};
     from->interrupts = false;
-    sim_say("bytes from %s to %s are in flight for a long time%s", from->name, to->name, what[kind]);
+    sim_log("bytes from %s to %s are in flight for a long time%s", from->name, to->name, what[kind]);
     if (kind == 0) {
         sim_after(at_us, NULL, kill_now, from);
     } else if (kind == 1) {
@@ -213,7 +213,7 @@ uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk)
     return faults_lasting(100, kind == 3 ? 5000 : 2000);
 }
 
-/* Any but the coordinator's, at a moment when others may need what only it has said. */
+/* Isolates a host other than the coordinator's at a time when others may need what only that host has reported. */
 static void isolate(void)
 {
     struct host *host = any_host();
@@ -227,11 +227,10 @@ static void isolate_now(void *ctx)
     link_isolate(ctx, faults_lasting(500, 9000));
 }
 
-/* ---- in the middle of drains and recoveries ------------------------------------------------------------------------
- */
+/* ---- in the middle of drains and recoveries ---------------------------------------------------------------------- */
 
-/* What is owed to storage waits for the failed drain's pause, and outlives the agent that has to see to it; or one node
- * is still busy with the drain that failed elsewhere when the next one begins. */
+/* A pending drain waits for the pause after a failed drain, and the agent that is responsible for it dies; or one node
+ * is still working on the drain that failed on another node when the next drain begins. */
 void faults_strike_last(struct host *coordinator)
 {
     static bool done;
@@ -248,7 +247,7 @@ void faults_strike_last(struct host *coordinator)
     }
 }
 
-static void stand_still(void *ctx)
+static void stop_coordinator(void *ctx)
 {
     host_stop_agent(ctx, faults_lasting(2500, 6000));
 }
@@ -257,19 +256,19 @@ void faults_strike_recovery(struct host *coordinator)
 {
     struct host *other = any_host();
     if (sim_trait(TRAIT_STANDS_STILL) && sim.us < faults.until_us && other != coordinator && sim_chance(50)) {
-        sim_say("what %s and %s say is on its way for a while", coordinator->name, other->name);
+        sim_log("messages between %s and %s are delayed", coordinator->name, other->name);
         link_stall(coordinator, other, faults_lasting(20, 800));
-        sim_after(sim_between(0, 200) * MS, NULL, stand_still, coordinator);
+        sim_after(sim_between(0, 200) * MS, NULL, stop_coordinator, coordinator);
     }
 }
 
-/* While what this host has said of its drain is on its way, others fail, and the next drain begins. */
+/* Delays this host's report about its drain, while other hosts' drains fail and the next drain begins. */
 static void delay_report(struct host *host)
 {
     if (!sim_trait(TRAIT_LATE_REPORTS) || sim.us >= faults.until_us || !sim_chance(40)) {
         return;
     }
-    sim_say("a report of %s is on its way for a while", host->name);
+    sim_log("a report of %s is delayed", host->name);
     for (uint32_t i = 0; i < sim.host_count; i++) {
         if (&sim.hosts[i] != host) {
             link_stall(host, &sim.hosts[i], faults_lasting(800, 3000));
@@ -294,7 +293,7 @@ void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct 
     }
 }
 
-/* Only in schedules with the trait. */
+/* Faults that are injected only in schedules with the trait. */
 static const struct {
     enum trait trait;
     void (*fault)(void);
@@ -312,12 +311,13 @@ static bool inject_special(void)
     return false;
 }
 
-/* How often: of 100. */
+/* The frequency of each fault, in percent. */
 static const struct {
     uint32_t share;
     void (*fault)(void);
-} kinds[] = {{18, kill_agents},   {13, die_soon}, {12, lose},     {10, storage_errors}, {7, storage_hangs}, {11, cut},
-             {15, kill_trainers}, {6, stop},      {2, run_short}, {4, make_noise},      {2, forget}};
+} kinds[] = {{18, kill_agents},  {13, die_soon},   {12, lose_hosts},    {10, storage_errors},
+             {7, storage_hangs}, {11, cut},        {15, kill_trainers}, {6, stop},
+             {2, limit_memory},  {4, start_noise}, {2, lose_supervisor}};
 
 static void inject(void *unused)
 {

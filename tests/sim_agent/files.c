@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Storage: save_dir, its directories and files, and the system calls on them, as a file system in memory. A host may be
- * cut off from it: then what it opens, syncs and renames fails. */
+ * cut off from it: its calls to open, sync and rename files then fail. */
 #include "files.h"
 
 #include "tiers/names.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a directory had when it was opened. */
+/* The contents of a directory when it was opened. */
 struct listing {
     struct entry *rest;
     struct dirent last;
@@ -30,9 +30,9 @@ static int fail(int number)
 
 bool storage_refuses(void)
 {
-    bool deaf = sim.current != NULL && sim.current->deaf;
-    errno = deaf ? EIO : errno;
-    return deaf;
+    bool storage_refused = sim.current != NULL && sim.current->storage_refused;
+    errno = storage_refused ? EIO : errno;
+    return storage_refused;
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
@@ -166,7 +166,7 @@ static void remove_name(struct file *dir, struct entry *entry)
     free(entry);
 }
 
-/* NULL: it is none of ours; errno says so, too. */
+/* NULL, with errno set, if it is not one of the simulated directories. */
 static struct file *dir_of(int fd)
 {
     struct object *object = object_of(fd);
@@ -298,7 +298,7 @@ ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
     if (n > 0) {
         memcpy(to, file->data + at, n);
         if (sim.current != NULL) {
-            judge_memory_changed(sim.current, NULL); /* it may be a slot that is read into */
+            judge_memory_changed(sim.current, NULL); /* the destination may be a slot */
         }
     }
     return (ssize_t)n;
@@ -377,11 +377,11 @@ int __wrap_fsync(int fd)
     return file_of(fd) != NULL ? 0 : __real_fsync(fd);
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- metadata ----------------------------------------------------------------------------------------------- */
 
 void file_stat(const struct file *file, struct stat *out)
 {
-    static uid_t user = UINT32_MAX; /* asked once: agents look at many files */
+    static uid_t user = UINT32_MAX; /* queried once, because agents stat many files */
     user = user == UINT32_MAX ? geteuid() : user;
     *out = (struct stat){.st_ino = file->inode,
                          .st_nlink = file->links,
@@ -508,7 +508,7 @@ int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int 
     return 0;
 }
 
-/* 0, or why the file must not take the place of what has its new name. */
+/* 0, or the errno that says why the file must not replace the existing file of that name. */
 static int why_not_over(const struct file *file, const struct file *old)
 {
     if (old->is_dir != file->is_dir) {
@@ -538,7 +538,7 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
     if (from_dir == job_dir() && to_dir != from_dir) {
         judge_removed(from);
     }
-    name_file(to_dir, to, file); /* before the others: it must not go */
+    name_file(to_dir, to, file); /* first, so that the file keeps at least one name */
     if (old != NULL) {
         remove_name(to_dir, old);
     }

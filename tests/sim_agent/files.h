@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The file system in memory that storage is (files.c), for what goes wrong with it (storage_doubts.c). */
+ * The in-memory file system that serves as storage (files.c), as used by storage_doubts.c to inject faults. */
 #ifndef TCK_SIM_AGENT_FILES_H
 #define TCK_SIM_AGENT_FILES_H
 
@@ -25,10 +25,10 @@ struct file {
     bool torn;                    /* a published version: a part of it is damaged */
 };
 
-/* NULL: there is none. */
+/* NULL if there is no such entry. */
 struct entry *entry_find(const struct file *dir, const char *name);
 struct entry *entry_new(const char *name, struct file *file, struct entry *next);
-/* The job's directory; NULL: there is none yet. */
+/* The job's directory; NULL if it does not exist yet. */
 struct file *job_dir(void);
 
 #endif

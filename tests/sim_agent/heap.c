@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Memory for all code of the process, in place of the C library's: a list of free blocks for each size, out of one
- * area. Agents allocate so much in so little time that splitting and joining blocks would be a quarter of a schedule.
- * Nothing is returned to the kernel, as a schedule's process ends soon. A sanitizer brings its own, and nobody knows
- * then who has how much. */
-#undef malloc /* CMakeLists.txt sends the other files' to those below, which charge nobody */
+ * Memory for all code of the process, in place of the C library's: a list of free blocks for each size, carved out of
+ * one area. Agents allocate so often that splitting and joining blocks would take a quarter of the time of a schedule.
+ * Nothing is returned to the kernel, because a schedule's process ends soon. A sanitizer replaces these functions with
+ * its own, and then there is no accounting per owner. */
+#undef malloc /* CMakeLists.txt redirects the other files' calls to the functions below, which charge no owner */
 #undef calloc
 #undef realloc
 
@@ -52,7 +52,7 @@ void heap_peaks_begin(void)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #define AREA_BYTES (UINT64_C(1) << 37) /* of addresses; the kernel adds memory where it is used */
-#define ALL_BYTES  (UINT64_C(1) << 35) /* if it is not divided */
+#define ALL_BYTES  (UINT64_C(1) << 35) /* the limit if memory is not divided */
 #define PART_BYTES UINT64_C(32768)     /* of a home's chunk, at least */
 #define PAGE       4096
 #define CLASSES    160 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
@@ -62,8 +62,8 @@ void heap_peaks_begin(void)
 
 struct head {
     uint16_t class, owner, home;
-    uint16_t offset; /* of what the caller has, from the beginning of the block */
-    uint64_t bytes;  /* that were asked for */
+    uint16_t offset; /* of the caller's memory from the beginning of the block */
+    uint64_t bytes;  /* as requested */
 };
 
 struct block {
@@ -75,7 +75,7 @@ struct chunk {
     uint64_t bytes;
 };
 
-/* Where blocks come from and go back to: one for all, or one for each owner, so that all of it can be dropped. */
+/* A pool of blocks: one common pool, or one for each owner, so that all memory of an owner can be dropped. */
 struct home {
     struct block *spare[CLASSES];
     uint8_t *unused, *end;
@@ -121,7 +121,7 @@ static uint32_t class_of(size_t bytes, size_t *size_out)
     return 8 + 4 * (log - 7) + quarter;
 }
 
-/* Memory that was never used is zero. NULL: there is none. */
+/* Memory that was never used is zero. NULL if the area is exhausted. */
 static uint8_t *from_area(size_t size)
 {
     if (area == NULL) {
@@ -157,7 +157,7 @@ static uint64_t chunk_bytes(const struct home *home, size_t size)
     return size < least ? least : (size + PAGE - 1) / PAGE * PAGE;
 }
 
-/* The rest of the chunk before is left. */
+/* The rest of the previous chunk stays unused. */
 static uint8_t *from_home(struct home *home, size_t size)
 {
     if (size > (size_t)(home->end - home->unused)) {
@@ -189,7 +189,7 @@ void heap_drop(uint32_t owner)
     struct home *home = homes[owner];
     for (struct chunk *chunk = home != NULL ? home->chunks : NULL, *next; chunk != NULL; chunk = next) {
         next = chunk->next;
-        madvise(chunk, chunk->bytes, MADV_DONTNEED); /* to keep them would be no error */
+        madvise(chunk, chunk->bytes, MADV_DONTNEED); /* failure is harmless: the pages are merely kept */
     }
     homes[owner] = NULL;
 }
@@ -286,7 +286,7 @@ EXPORTED void *realloc(void *ptr, size_t size)
     return reallocate(ptr, size);
 }
 
-/* Not by the functions above, of which compilers believe that they do not look at variables. */
+/* Does not call the functions above, because compilers assume that malloc and its relatives read no variables. */
 void *world_malloc(size_t bytes)
 {
     uint32_t before = heap_charge(0);

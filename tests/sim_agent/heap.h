@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Who has how much of the heap: each agent has what its own code and libraries allocate, and the world (0) has the
- * rest: messages on their way, segments, storage. */
+ * Accounts for the heap by owner: each agent owns what its code and libraries allocate, and the world (owner 0) owns
+ * the rest: messages in flight, segments, storage. */
 #ifndef TCK_SIM_AGENT_HEAP_H
 #define TCK_SIM_AGENT_HEAP_H
 
@@ -12,16 +12,16 @@ struct heap_use {
 };
 
 uint32_t heap_owner_new(void);
-/* What is allocated from now on is this owner's. Returns who was charged before. */
+/* Charges all further allocations to this owner. Returns the previous owner. */
 uint32_t heap_charge(uint32_t owner);
-/* What the world has allocated for an agent. */
+/* Transfers an allocation of the world to an agent. */
 void heap_give(void *at, uint32_t owner);
 struct heap_use heap_use(uint32_t owner);
-/* From now on each owner's memory is in chunks of its own, so that all of it can be dropped at once: nobody may have
- * anything of it any more. */
+/* From now on each owner's memory is in chunks of its own, so that all of it can be dropped at once; nothing may refer
+ * to it by then. */
 void heap_divide(void);
 void heap_drop(uint32_t owner);
-/* The peaks of all count from now on. */
+/* Resets the peaks of all owners. */
 void heap_peaks_begin(void);
 
 void *world_malloc(size_t bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Machines: their agents' lives, and what a supervisor keeps for the next one (tiers/sd_notify.h). */
+ * Machines: the life cycle of their agents, and the descriptors that a supervisor keeps for the next agent
+ * (tiers/sd_notify.h). */
 #include "sim.h"
 
 #include "base/json.h"
@@ -13,8 +14,7 @@
 
 #define START_AGAIN_US (500 * MS) /* an agent that could not start */
 
-/* ---- what is kept ---------------------------------------------------------------------------------------------------
- */
+/* ---- kept descriptors -------------------------------------------------------------------------------------------- */
 
 static struct parked **parked_at(struct host *host, const char *name)
 {
@@ -83,7 +83,7 @@ tck_status_t sd_notify_send(const char *notify_socket, int wait_ms, const char *
     return TCK_OK;
 }
 
-/* The list as it is now: what the agent makes of each file stores it again. */
+/* Passes on the list as it is at this time, because the agent stores each file again while it handles it. */
 void sd_notify_take_back(void (*found)(void *ctx, const char *name, int fd), void *ctx)
 {
     struct parked *all = sim.current->parked;
@@ -97,10 +97,9 @@ void sd_notify_take_back(void (*found)(void *ctx, const char *name, int fd), voi
     }
 }
 
-/* ---- an agent's life
- * -------------------------------------------------------------------------------------------------- */
+/* ---- an agent's life --------------------------------------------------------------------------------------------- */
 
-/* Its code does not run any more; what it had goes with the process. */
+/* The agent's code no longer runs; everything that it owned ends with its process. */
 static void end_life(struct host *host)
 {
     host->life++;
@@ -125,7 +124,7 @@ static void end_life(struct host *host)
     host->heap_owner = heap_owner_new();
 }
 
-static void start_again(void *ctx)
+static void restart(void *ctx)
 {
     struct host *host = ctx;
     if (host->agent == NULL && !host->gone) {
@@ -144,7 +143,7 @@ void host_does_something(void)
 {
     struct host *host = sim.current;
     if (host != NULL && host->agent != NULL && host->dies_in > 0 && --host->dies_in == 0) {
-        sim_say("the agent of %s dies", host->name);
+        sim_log("the agent of %s dies", host->name);
         longjmp(host->death, 1);
     }
 }
@@ -155,12 +154,12 @@ static void leave(void *ctx)
     agent_free(host->agent);
 }
 
-/* _exit comes back here, as the second return of setjmp: the agent is dead at that instruction. */
+/* _exit returns here, as the second return of setjmp: the agent is dead at that instruction. */
 static void live(struct host *host, sim_fn *fn, void *ctx)
 {
     if (setjmp(host->death) != 0) {
         end_life(host);
-        sim_after(sim_between(50, 500) * MS, NULL, start_again, host);
+        sim_after(sim_between(50, 500) * MS, NULL, restart, host);
         return;
     }
     fn(ctx);
@@ -187,7 +186,7 @@ void host_run(struct host *host, sim_fn *fn, void *ctx)
     (void)heap_charge(charged);
 }
 
-static void be_born(void *ctx)
+static void start_agent(void *ctx)
 {
     struct host *host = ctx;
     struct agent *agent = NULL;
@@ -200,27 +199,27 @@ static void be_born(void *ctx)
     }
     log_error("cannot start: %s", err.text);
     end_life(host);
-    sim_after(START_AGAIN_US, NULL, start_again, host);
+    sim_after(START_AGAIN_US, NULL, restart, host);
 }
 
 void host_start(struct host *host)
 {
-    host_run(host, be_born, host);
+    host_run(host, start_agent, host);
 }
 
 void host_kill_agent(struct host *host, uint64_t restart_us)
 {
     if (host->agent != NULL) {
-        sim_say("the agent of %s is killed", host->name);
+        sim_log("the agent of %s is killed", host->name);
         end_life(host);
-        sim_after(restart_us, NULL, start_again, host);
+        sim_after(restart_us, NULL, restart, host);
     }
 }
 
 void host_stop_agent(struct host *host, uint64_t for_us)
 {
     if (host->agent != NULL && host->stopped_until_us <= sim.us) {
-        sim_say("the agent of %s is stopped for %.3f s", host->name, (double)for_us / (double)S);
+        sim_log("the agent of %s is stopped for %.3f s", host->name, (double)for_us / (double)S);
         host->stopped_until_us = sim.us + for_us;
     }
 }
@@ -229,17 +228,17 @@ void host_forget(struct host *host, uint64_t restart_us)
 {
     if (host->agent != NULL) {
         host_kill_agent(host, restart_us);
-        sim_say("its supervisor, too");
+        sim_log("its supervisor is killed as well");
         forget_all(host);
         judge_host_lost(host);
     }
 }
 
-static void come_back(void *ctx)
+static void replace_machine(void *ctx)
 {
     struct host *host = ctx;
     host->gone = false;
-    sim_say("a new machine %s", host->name);
+    sim_log("a new machine %s", host->name);
     host_start(host);
 }
 
@@ -248,7 +247,7 @@ void host_lose(struct host *host, uint64_t return_us)
     if (host->gone) {
         return;
     }
-    sim_say("%s is lost", host->name);
+    sim_log("%s is lost", host->name);
     host->gone = true;
     launch_host_lost(host);
     if (host->loop != NULL) {
@@ -256,7 +255,7 @@ void host_lose(struct host *host, uint64_t return_us)
     }
     forget_all(host);
     judge_host_lost(host);
-    sim_after(return_us, NULL, come_back, host);
+    sim_after(return_us, NULL, replace_machine, host);
 }
 
 void hosts_make(uint32_t count, const char *config_text)
@@ -288,7 +287,7 @@ void host_show_slots(const struct host *host)
     const struct term_context *tc = host->agent != NULL ? host->agent->term_context : NULL;
     for (uint32_t i = 0; tc != NULL && i < node_slot_total(tc->node); i++) {
         const struct slot *slot = node_slot(tc->node, i);
-        sim_say("%s slot %u of shard %u: %s, step %" PRIu64 " of term %" PRIu64, host->name, i, slot->shard,
+        sim_log("%s slot %u of shard %u: %s, step %" PRIu64 " of term %" PRIu64, host->name, i, slot->shard,
                 slot_state_name(slot->state), slot->version.step, slot->version.term);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The socket between trainers and their agent (base/ipc.h). A frame takes a while and never overtakes another. */
+ * The socket between trainers and their agent (base/ipc.h). Frames are delayed but never overtake each other. */
 #include "sim.h"
 
 #include "base/anchor.h"
@@ -28,10 +28,9 @@ static struct frame *take(struct object *from)
     return frame;
 }
 
-/* ---- the end of a connection ----------------------------------------------------------------------------------------
- */
+/* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
-static void tell_cut(void *ctx)
+static void deliver_cut(void *ctx)
 {
     struct object *socket = ctx;
     if (socket->got != NULL) {
@@ -39,7 +38,7 @@ static void tell_cut(void *ctx)
     }
 }
 
-/* After all that is on its way. */
+/* Delivered after all frames in flight. */
 static void hang_up_other(void *ctx)
 {
     struct object *socket = ctx;
@@ -50,7 +49,7 @@ static void hang_up_other(void *ctx)
     if (socket->host != NULL) {
         object_wake(socket);
     } else {
-        tell_cut(socket);
+        deliver_cut(socket);
     }
 }
 
@@ -66,8 +65,7 @@ void ipc_hang_up(struct object *socket)
     }
 }
 
-/* ---- frames ---------------------------------------------------------------------------------------------------------
- */
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
 
 static void arrive(void *ctx)
 {
@@ -121,7 +119,7 @@ tck_status_t ipc_recv(int fd, int timeout_ms, struct ipc_frame *out, struct erro
     struct object *object = object_of(fd);
     struct frame *frame = object != NULL ? take(object) : NULL;
     if (frame == NULL) {
-        return object != NULL && !object->hung_up ? error_set(err, TCK_ERR_TIMEDOUT, "nothing has come")
+        return object != NULL && !object->hung_up ? error_set(err, TCK_ERR_TIMEDOUT, "no frame has arrived")
                                                   : error_set(err, TCK_ERR_UNREACHABLE, "the other side is gone");
     }
     *out = frame->ipc;
@@ -141,8 +139,7 @@ void ipc_frame_free(struct ipc_frame *frame)
     *frame = (struct ipc_frame){0};
 }
 
-/* ---- connecting
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
 
 tck_status_t ipc_open_dir(const char *dir, int *fd_out, struct error *err)
 {
@@ -163,13 +160,13 @@ tck_status_t ipc_listen(const char *dir, const char *name, int *fd_out, struct e
     return TCK_OK;
 }
 
-/* What waits in a listener's queue: the agent's end, and who is at the other. */
+/* Takes a connection from the listener's queue: the agent's end, and the process at the other end. */
 tck_status_t ipc_accept(int listen_fd, int *fd_out, pid_t *pid_out, struct error *err)
 {
     struct object *listener = object_of(listen_fd);
     struct frame *waiting = listener != NULL ? take(listener) : NULL;
     if (waiting == NULL) {
-        return error_set(err, TCK_ERR_BUSY, "nobody waits");
+        return error_set(err, TCK_ERR_BUSY, "no connection is pending");
     }
     *fd_out = object_fd(waiting->to);
     *pid_out = (pid_t)waiting->ipc.type;
@@ -199,11 +196,11 @@ struct object *ipc_join(struct host *host, pid_t pid, void (*got)(void *ctx, str
     return mine;
 }
 
-/* Agents look whether another one serves the node. */
+/* Agents use this to check whether another agent serves the node. */
 tck_status_t ipc_connect(const char *path, int *fd_out, struct error *err)
 {
     (void)fd_out;
-    return error_set(err, TCK_ERR_UNREACHABLE, "nobody listens on %s", path);
+    return error_set(err, TCK_ERR_UNREACHABLE, "no process listens on %s", path);
 }
 
 tck_status_t lock_take(int dir_fd, const char *name, int *fd_out, struct error *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The promises, as a user sees them: in the status pages of the trainers, in what they restore, in save_dir. */
+ * Checks the guarantees as a user observes them: in the trainers' status pages, in what they restore, and in save_dir.
+ */
 #include "sim.h"
 
 #include "agent/state/hard_state.h"
@@ -9,25 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_US      (2 * S) /* a commit is noted on storage long before */
-#define SWEEP_EVENTS 64      /* so often all memory is looked at, even if nothing is known to have changed there */
+#define NOTE_US      (2 * S) /* after this time, a commit must have been noted on storage */
+#define SWEEP_EVENTS 64      /* all memory is checked after this many events, even if no change is known */
 
-/* A version that all ranks have sealed, or some. */
+/* A version that some or all ranks have sealed. */
 struct sealed_version {
     struct version version;
     const struct shape *shape;
     uint32_t ranks;
-    uint64_t us; /* when the first did */
+    uint64_t us; /* when the first rank sealed it */
 };
 
 static struct sealed_version *versions;
 static size_t version_count;
-static struct version promise; /* newest that trainers were told to be committed */
+static struct version promise; /* newest version that was reported to trainers as committed */
 static uint32_t losses;        /* machines lost since */
-static uint64_t quiet_us;      /* since when storage answers all, and no agent died */
-static uint64_t lost_us;       /* when a machine was lost last, */
-static uint32_t lost_domain;   /* of this domain: those of one domain that are lost at once are one loss */
-static struct version owed;    /* to storage, as somebody asked for it in this term */
+static uint64_t quiet_us;      /* since when storage has answered all hosts and no agent has died */
+static uint64_t lost_us;       /* when a machine was last lost */
+static uint32_t lost_domain;   /* its domain: machines of one domain that are lost at once count as one loss */
+static struct version owed;    /* version whose drain was requested in this term */
 static bool noted;             /* save_dir says that something was committed */
 
 static bool is_older(struct version a, struct version b)
@@ -35,8 +36,7 @@ static bool is_older(struct version a, struct version b)
     return a.term < b.term || (a.term == b.term && a.step < b.step);
 }
 
-/* ---- what was sealed
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- sealed versions --------------------------------------------------------------------------------------------- */
 
 static struct sealed_version *sealed_of(struct version version)
 {
@@ -72,25 +72,24 @@ static void check_sealed(struct version version, const char *what)
     }
 }
 
-/* ---- what was decided -----------------------------------------------------------------------------------------------
- */
+/* ---- decisions --------------------------------------------------------------------------------------------------- */
 
-/* The newest version that a coordinator has decided to be committed, or the protected base of its term. Its copies stay
- * until something newer is decided, but for machines that are lost. */
+/* The newest version that a coordinator has decided to commit, or the protected base of its term. Except on lost
+ * machines, its copies must stay until something newer is decided. */
 struct copies_of {
     struct shard_info shard;
-    uint64_t hosts;  /* a bit each */
-    uint64_t unsure; /* those whose memory has changed since it was looked at */
+    uint64_t hosts;  /* one bit per host */
+    uint64_t unsure; /* hosts whose memory has changed since it was last checked */
 };
 static struct anchor {
     struct version version;
     const struct shape *shape;
-    uint64_t term;   /* that decided it, */
-    uint32_t wanted; /* with copies of each shard in so many domains, */
-    uint32_t hosts;  /* of so many machines */
+    uint64_t term;   /* that decided it */
+    uint32_t wanted; /* number of domains in which each shard must have a copy */
+    uint32_t hosts;  /* number of machines of the launch */
     struct copies_of *copies;
     uint32_t count;
-    uint32_t losses; /* since */
+    uint32_t losses; /* since the decision */
 } anchor;
 
 bool judge_has_copy(const struct host *host, const struct shard_info *shard, struct version version)
@@ -103,7 +102,7 @@ bool judge_has_copy(const struct host *host, const struct shard_info *shard, str
         }
         if (!image_is(segment_image(segment, k), shard->image_bytes, shard->id, version)) {
             if (damage_is_known(host, shard->id, version)) {
-                return false; /* and the agent may not have noticed */
+                return false; /* its bytes are wrong, and the agent may not have noticed */
             }
             sim_violation("%s counts a copy of step %" PRIu64 " of term %" PRIu64 " that has wrong bytes", host->name,
                           version.step, version.term);
@@ -118,7 +117,7 @@ static uint32_t lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* In so many domains: fewer that are lost are no loss. */
+/* The number of domains that must have copies: the loss of fewer must not lose the version. */
 static uint32_t wanted_copies(const struct shape *shape)
 {
     uint64_t hosts = shape_hosts(shape), domains = 0;
@@ -128,8 +127,8 @@ static uint32_t wanted_copies(const struct shape *shape)
     return lesser(job.copies, (uint32_t)__builtin_popcountll(domains));
 }
 
-/* Machines that died since it was begun had their copies, so had those whose memory went bad (but for a while), and
- * what a dead agent's memory has is not seen. */
+/* Machines that died since the version was begun count as having had their copies, and for a while also those whose
+ * memory was damaged; the memory of a dead agent cannot be seen. */
 static void find_copies(struct copies_of *c, uint64_t since_us)
 {
     uint64_t domains = 0;
@@ -147,12 +146,12 @@ static void find_copies(struct copies_of *c, uint64_t since_us)
     uint32_t in_domains = (uint32_t)__builtin_popcountll(domains);
     if (in_domains < anchor.wanted || count < lesser(job.copies, anchor.hosts)) {
         sim_violation("step %" PRIu64 " of term %" PRIu64
-                      " is decided with %u copies of a shard in %u domains, and %u copies are wanted",
+                      " is decided with %u copies of a shard in %u domains, although %u copies are required",
                       anchor.version.step, anchor.version.term, count, in_domains, job.copies);
     }
 }
 
-/* The machines of the launch that decides it, which may be others than those that it was saved on. */
+/* The machines of the launch that decides the version, which may differ from those that it was saved on. */
 static const struct shape *deciding_shape(uint64_t term, const struct shape *sealed)
 {
     return job.launch != NULL && job.launch->term == term ? job.launch->shape : sealed;
@@ -183,13 +182,13 @@ static void set_anchor(struct version version, uint64_t term, uint64_t since_us)
     }
 }
 
-/* When the term began that has restored it. */
+/* The time at which the term that restored it began. */
 static uint64_t restored_since(uint64_t term)
 {
     return job.launch != NULL && job.launch->term == term ? job.launch->claimed_us : 0;
 }
 
-/* An older term may still decide what every node has agreed to, unless a newer one has decided already. */
+/* An older term may still decide what every node has agreed to, unless a newer term has already decided. */
 static void anchor_follow(const struct host *host)
 {
     const struct decision *d = &hard_state_get(host->agent->state)->decision;
@@ -202,15 +201,15 @@ static void anchor_follow(const struct host *host)
     set_anchor(d->watermark, d->term, own && sealed != NULL ? sealed->us : restored_since(d->term));
 }
 
-/* Machines that the newest start may know of: its own, and those that earlier ones were on, unless catalogs were lost,
- * or something has just kept their agents from answering. */
+/* Machines that the newest launch may know of: its own, and those of earlier launches unless catalogs were lost or a
+ * recent fault kept their agents from answering. */
 static uint64_t known_hosts(void)
 {
     bool others = catalog_is_complete() && sim.us > faults.last_us + 10 * S;
     return shape_hosts(&job.newest) | (others ? ~UINT64_C(0) : 0);
 }
 
-/* All of it can still be had. */
+/* True if all shards of the version still have a copy. */
 static bool anchor_survives(void)
 {
     bool all = !version_none(anchor.version);
@@ -229,7 +228,7 @@ void judge_memory_changed(struct host *host, const struct hash128 *shard)
     }
 }
 
-/* A machine that another start has left out goes on until it learns of that start's term. */
+/* A machine that another launch has left out continues until it learns of that launch's term. */
 static void check_anchor(const struct host *host)
 {
     uint64_t bit = UINT64_C(1) << host->index;
@@ -242,14 +241,14 @@ static void check_anchor(const struct host *host)
             c->hosts &= ~bit;
         } else if (missing) {
             sim_violation("%s has given up a copy of step %" PRIu64 " of term %" PRIu64
-                          ", and nothing newer is decided",
+                          ", although nothing newer is decided",
                           host->name, anchor.version.step, anchor.version.term);
         }
         c->unsure &= ~bit;
     }
 }
 
-static void anchor_forget(uint64_t term)
+static void anchor_reset(uint64_t term)
 {
     free(anchor.copies);
     anchor = (struct anchor){.term = term};
@@ -263,10 +262,9 @@ static void anchor_lose(const struct host *host, bool counts)
     }
 }
 
-/* ---- what trainers are told
- * ----------------------------------------------------------------------------------------------- */
+/* ---- reports to trainers ----------------------------------------------------------------------------------------- */
 
-/* Their copies counted, if they were there before. */
+/* The losses of machines whose copies counted, if they existed before. */
 static uint32_t lost_since(struct version version)
 {
     const struct sealed_version *sealed = sealed_of(version);
@@ -277,11 +275,11 @@ static uint32_t lost_since(struct version version)
     return count;
 }
 
-static void look_at_status(struct rank *rank)
+static void check_status(struct rank *rank)
 {
     struct version now = {rank->launch->term, 0};
     if (!rank->registered) {
-        return; /* the page of an agent that has not looked at its memory yet */
+        return; /* the page of an agent that has not read its memory yet */
     }
     uint64_t committed = atomic_load(&rank->status->committed_step);
     uint64_t stored = atomic_load(&rank->status->published_step);
@@ -291,7 +289,7 @@ static void look_at_status(struct rank *rank)
     }
     rank->committed = committed;
     rank->published = stored;
-    judge_told(rank);
+    judge_status(rank);
     now.step = committed;
     noted = noted || (committed > 0 && sim.us > quiet_us + NOTE_US);
     if (committed > 0 && is_older(promise, now)) {
@@ -300,18 +298,20 @@ static void look_at_status(struct rank *rank)
         losses = damage_count(now) + lost_since(now);
         job.commits++;
         job.committed = committed;
-        sim_say("step %" PRIu64 " is committed", committed);
+        sim_log("step %" PRIu64 " is committed", committed);
     }
     now.step = stored;
-    if (stored > job.published && !is_older(now, stored_promise())) { /* it may be known from what was removed for it */
-        stored_told(now);
+    if (stored > job.published &&
+        !is_older(now, stored_promise())) { /* it may already be known from the removal of an older version */
+        stored_reported(now);
         job.publishes++;
         job.published = stored;
-        sim_say("step %" PRIu64 " is published", stored);
+        sim_log("step %" PRIu64 " is published", stored);
     }
 }
 
-/* Terms never go back, nor does what an agent knows to be committed; a later term may take an older version. */
+/* Terms never go back, and neither does the newest commit that an agent knows of; a later term may restore an older
+ * version. */
 static void check_kept(struct host *host)
 {
     const struct kept *kept = hard_state_get(host->agent->state);
@@ -321,8 +321,8 @@ static void check_kept(struct host *host)
         sim_violation("%s goes from term %" PRIu64 " back to %" PRIu64, host->name, host->adopted, kept->term.adopted);
     }
     if (decided_in <= host->decided_in && is_older(known, host->watermark)) {
-        sim_violation("%s knew that step %" PRIu64 " of term %" PRIu64 " was committed, and now of step %" PRIu64
-                      " of term %" PRIu64,
+        sim_violation("%s knew that step %" PRIu64 " of term %" PRIu64
+                      " was committed, and now only knows of step %" PRIu64 " of term %" PRIu64,
                       host->name, host->watermark.step, host->watermark.term, known.step, known.term);
     }
     host->adopted = kept->term.adopted;
@@ -332,11 +332,11 @@ static void check_kept(struct host *host)
     host->decided_in = decided_in;
 }
 
-/* What an agent has kept is as it was unless its code ran. */
-static void look_at_host(struct host *host)
+/* An agent's kept state cannot change unless its code ran. */
+static void check_host(struct host *host)
 {
     bool waits = host->hangs_until_us > sim.us || host->stopped_until_us > sim.us || doubts_of_notes();
-    quiet_us = host->deaf || host->agent == NULL || waits ? sim.us : quiet_us;
+    quiet_us = host->storage_refused || host->agent == NULL || waits ? sim.us : quiet_us;
     if (host->agent != NULL && host->ran) {
         judge_decision(host);
         check_kept(host);
@@ -347,8 +347,8 @@ static void look_at_host(struct host *host)
     host->ran = false;
 }
 
-/* What lies in its memory is as it was unless something was written there. */
-static void look_at_memory(struct host *host)
+/* The contents of its memory cannot change unless something was written there. */
+static void check_memory(struct host *host)
 {
     if (sim.events % SWEEP_EVENTS == 0) {
         judge_memory_changed(host, NULL);
@@ -359,7 +359,7 @@ static void look_at_memory(struct host *host)
     }
 }
 
-/* What an agent learns about terms, and what it still does for older ones. */
+/* Checks which terms an agent adopts, and that it no longer works for older ones. */
 
 void __real_adopt_term(const struct adopt_setup *adopt, uint64_t term);
 void __wrap_adopt_term(const struct adopt_setup *adopt, uint64_t term);
@@ -419,31 +419,30 @@ void judge_event(void)
     bool trains = launch != NULL && launch->phase == PHASE_TRAIN;
     for (uint32_t r = 0; trains && r < launch->count; r++) {
         if (launch->ranks[r].status != NULL && launch->ranks[r].pid) {
-            look_at_status(&launch->ranks[r]);
+            check_status(&launch->ranks[r]);
         }
     }
     for (uint32_t i = 0; i < sim.host_count; i++) {
-        look_at_host(&sim.hosts[i]);
+        check_host(&sim.hosts[i]);
     }
     for (uint32_t i = 0; i < sim.host_count; i++) {
-        look_at_memory(&sim.hosts[i]);
+        check_memory(&sim.hosts[i]);
     }
 }
 
-void judge_look(void)
+void judge_all(void)
 {
     struct launch *launch = job.launch;
     for (uint32_t r = 0; launch != NULL && r < launch->count; r++) {
         if (launch->ranks[r].status != NULL) {
-            look_at_status(&launch->ranks[r]);
+            check_status(&launch->ranks[r]);
         }
     }
 }
 
-/* ---- what they restore
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- restores ---------------------------------------------------------------------------------------------------- */
 
-/* Of the machines that it was on, those that are not known now count as lost. */
+/* Machines that had the version but are not known now count as lost. */
 static bool is_promised(void)
 {
     const struct sealed_version *sealed = sealed_of(promise);
@@ -454,7 +453,8 @@ static bool is_promised(void)
     return losses + left < wanted_copies(sealed->shape);
 }
 
-/* Some machine's agent knew that it was committed or restored. If none does, storage is all there is. */
+/* True if some machine's agent knows that the version was committed or restored. If none does, only storage can have
+ * it. */
 static bool is_known(const struct host *coordinator)
 {
     if (!is_older(coordinator->restored, promise)) {
@@ -484,7 +484,7 @@ void judge_host_lost(struct host *host)
 
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version)
 {
-    losses += !is_older(version, promise); /* a newer one was taken in its place, though trainers were not told yet */
+    losses += !is_older(version, promise); /* a newer one may have replaced it without a report to trainers yet */
     if (!version_is(version, anchor.version)) {
         return;
     }
@@ -501,17 +501,17 @@ void judge_note_emptied(void)
     noted = false;
 }
 
-/* That something newer was passed over. */
-static bool was_told(const struct rank *rank)
+/* True if the rank got a report that a newer version was passed over. */
+static bool was_reported(const struct rank *rank)
 {
     return rank->passed_over[0] != '\0';
 }
 
-/* Whoever asks for a step gets it, or an error. */
+/* A launch that requests a step gets that step or an error. */
 static void check_asked(const struct rank *rank)
 {
     if (rank->fresh || rank->version.step != rank->launch->asked_step) {
-        sim_violation("step %" PRIu64 " is restored, and step %" PRIu64 " was asked for", rank->version.step,
+        sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " was requested", rank->version.step,
                       rank->launch->asked_step);
     }
     check_sealed(rank->version, "restored");
@@ -526,7 +526,7 @@ static void check_version(const struct rank *rank)
     }
     if (rank->fresh) {
         if (rank->launch->noted && stored_notes(rank->launch->term)) {
-            sim_violation("a fresh start, although storage says that something was committed, or cannot tell");
+            sim_violation("a fresh start, although storage says that something was committed, or cannot be read");
         }
         if (!version_none(promise) && (is_known(rank->host) || noted)) {
             sim_violation("a fresh start, although step %" PRIu64 " of term %" PRIu64 " was committed", promise.step,
@@ -539,8 +539,8 @@ static void check_version(const struct rank *rank)
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, although step %" PRIu64 " of term %" PRIu64
                       " was committed and %u machines were lost since",
                       v.step, v.term, promise.step, promise.term, losses);
-    } else if (is_older(v, promise) && is_known(rank->host) && !was_told(rank)) {
-        sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, and nobody is told that step %" PRIu64
+    } else if (is_older(v, promise) && is_known(rank->host) && !was_reported(rank)) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored without a report that step %" PRIu64
                       " was committed",
                       v.step, v.term, promise.step);
     }
@@ -554,25 +554,26 @@ static void check_version(const struct rank *rank)
         sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " is published", v.step,
                       stored_promise().step);
     }
-    if (!was_told(rank) && stored_passed_over(v) != NULL) {
+    if (!was_reported(rank) && stored_passed_over(v) != NULL) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, without a report that %s is damaged", v.step,
                       v.term, stored_passed_over(v));
     }
 }
 
-/* From here on a term continues with a step that was asked for, even if its trainers are killed before they have it. */
+/* From now on, the term continues from the requested step, even if its trainers are killed before they have restored
+ * it. */
 void judge_gone_back(struct version base)
 {
     if (!version_none(base) && is_older(base, promise)) {
         promise = base;
-        losses = UINT32_MAX / 2; /* memory may have none of it */
+        losses = UINT32_MAX / 2; /* the version may be missing in memory */
     }
 }
 
 void judge_restored(struct launch *launch)
 {
     const struct rank *first = &launch->ranks[0];
-    sim_say("restored: step %" PRIu64 " of term %" PRIu64 "%s%s", first->version.step, first->version.term,
+    sim_log("restored: step %" PRIu64 " of term %" PRIu64 "%s%s", first->version.step, first->version.term,
             first->passed_over[0] ? ", " : "", first->passed_over);
     for (uint32_t r = 0; r < launch->count; r++) {
         if (!version_is(launch->ranks[r].version, first->version)) {
@@ -581,14 +582,16 @@ void judge_restored(struct launch *launch)
     }
     check_version(first);
     bool older = !first->fresh && is_older(first->version, promise);
-    promise = older ? first->version : promise; /* what is newer is given up; a newer one is not protected yet */
-    losses = older && launch->asked_step != TCK_NEWEST ? UINT32_MAX / 2 : losses; /* memory may have none of it */
+    promise = older ? first->version
+                    : promise; /* newer versions are given up; a version newer than the promise is not protected yet */
+    losses =
+        older && launch->asked_step != TCK_NEWEST ? UINT32_MAX / 2 : losses; /* the version may be missing in memory */
     owed = VERSION_NONE;
     job.committed = first->version.step;
     job.published = 0;
-    if (first->resharded) { /* from storage, whatever is in memory */
+    if (first->resharded) { /* it comes from storage, independent of the contents of memory */
         stored_resharded(launch, first->version);
-        anchor_forget(launch->term);
+        anchor_reset(launch->term);
         promise = first->version;
         losses = UINT32_MAX / 2;
     }
@@ -600,16 +603,16 @@ void judge_unrecoverable(const struct launch *launch, const struct error *err)
 {
     (void)launch;
     if (is_promised() || anchor_survives() || !version_none(stored_promise())) {
-        sim_violation("what was committed is said to be lost, after %u lost machines: %s", losses, err->text);
+        sim_violation("a committed version is reported as lost after %u lost machines: %s", losses, err->text);
     }
-    sim_say("what was saved is lost, and that was told");
+    sim_log("the saved versions are lost, and the loss was reported");
     job.lost = job.done = true;
 }
 
-/* ---- at rest --------------------------------------------------------------------------------------------------------
- */
+/* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
-/* The newest commit is there, and nothing else: what else stays in a slot is lost for the saves to come. */
+/* Memory must have the newest commit and nothing else: any other slot that stays in use is missing for further saves.
+ */
 static void check_slots(const struct host *host, const struct term_context *tc)
 {
     for (uint32_t i = 0; i < node_slot_total(tc->node); i++) {
@@ -617,8 +620,8 @@ static void check_slots(const struct host *host, const struct term_context *tc)
         bool due = slot->state == SLOT_VERIFIED && version_is(slot->version, anchor.version);
         bool occupies = slot->state != SLOT_FREE && !tc->local_shards[slot->shard].gone;
         if ((occupies && !due) || slot->pins > 0) {
-            sim_violation("%s keeps slot %u with step %" PRIu64 " of term %" PRIu64 " (%s, %u pins), and step %" PRIu64
-                          " is committed",
+            sim_violation("%s keeps slot %u with step %" PRIu64 " of term %" PRIu64
+                          " (%s, %u pins), although step %" PRIu64 " is committed",
                           host->name, i, slot->version.step, slot->version.term, slot_state_name(slot->state),
                           slot->pins, anchor.version.step);
         }
@@ -633,18 +636,18 @@ void judge_drain_asked(const struct decision *d)
 static void check_decision(const struct decision *d)
 {
     if (is_older(d->published, owed) && is_older(stored_promise(), owed)) {
-        sim_violation("a drain of step %" PRIu64 " of term %" PRIu64 " was asked for, and it is not on storage",
+        sim_violation("a drain of step %" PRIu64 " of term %" PRIu64 " was requested, but it is not on storage",
                       owed.step, owed.term);
     }
     if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, anchor.version)) {
-        sim_violation("the coordinator does not come to rest: %s%u versions are open, step %" PRIu64
+        sim_violation("the coordinator does not become idle: %s%u versions are open, step %" PRIu64
                       " is being drained, step %" PRIu64 " is committed",
                       d->based ? "" : "not based, ", d->open_count, d->drain.step, d->watermark.step);
     }
 }
 
-/* Its only copies went bad before it was on storage: nothing can bring it back. */
-static bool is_lost_for_ever(const struct copies_of *c)
+/* True if its only copies were damaged before it was on storage, so that it cannot be recovered. */
+static bool is_lost(const struct copies_of *c)
 {
     bool damaged = false, somewhere = !is_older(stored_promise(), anchor.version);
     for (uint32_t i = 0; i < sim.host_count; i++) {
@@ -669,7 +672,7 @@ void judge_settled(const struct launch *launch)
             return;
         }
         if (launch->ranks[0].resharded && job.committed == launch->ranks[0].version.step) {
-            continue; /* what older terms have stays until something is committed with the new layout */
+            continue; /* versions of older terms stay until something is committed with the new layout */
         }
         check_slots(host, tc);
         if (tc->coordinator != NULL) {
@@ -677,7 +680,7 @@ void judge_settled(const struct launch *launch)
         }
     }
     for (uint32_t i = 0; i < anchor.count; i++) {
-        if (!is_lost_for_ever(&anchor.copies[i])) {
+        if (!is_lost(&anchor.copies[i])) {
             find_copies(&anchor.copies[i], UINT64_MAX);
         }
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What is decided of the base of a term: it is what its owners have when trainers may read it, it stays the same, and
- * it is lost only if a part of it is. */
+ * Checks the decisions about the base of a term: its owners have it when trainers may read it, it stays the same, and
+ * it is lost only if a part of it is lost. */
 #include "sim.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Of one term, as its coordinator's decisions had it. */
+/* The base of one term according to its coordinator's decisions. */
 struct based {
     struct based *next;
     uint64_t term;
@@ -25,17 +25,17 @@ static struct based *based_of(uint64_t term)
     return b;
 }
 
-/* ---- readable ------------------------------------------------------------------------------------------------------
- */
+/* ---- readable ---------------------------------------------------------------------------------------------------- */
 
-/* It has that shard, or something has happened to it since the launch began. */
+/* True if the host has that shard, or a fault has happened to it since the launch began. */
 static bool has_or_is_excused(const struct host *host, const struct shard_info *shard, struct version version)
 {
     bool lost = host->agent == NULL || host->lost_us >= job.launch->began_us || host->adopted > job.launch->term;
     return lost || damage_is_known(host, shard->id, version) || judge_has_copy(host, shard, version);
 }
 
-/* Rank r's machine, or that of one of its twins if the trainers pass on what they have. */
+/* True if the shard is on rank r's machine or, if trainers pass shards on to each other, on that of one of its twins.
+ */
 static bool is_at_owner(const struct launch *launch, uint32_t r, const struct shard_info *shard, bool shared,
                         struct version version)
 {
@@ -61,17 +61,16 @@ static void check_readable(const struct decision *d)
         for (uint32_t i = 0; i < job.shards; i++) {
             if (!is_at_owner(launch, r, &infos[i], i == 0, d->base)) {
                 sim_violation("trainers may read step %" PRIu64 " of term %" PRIu64
-                              ", and the machine of rank %u has not its shard %u",
+                              ", although the machine of rank %u does not have its shard %u",
                               d->base.step, d->base.term, r, i);
             }
         }
     }
 }
 
-/* ---- lost ----------------------------------------------------------------------------------------------------------
- */
+/* ---- lost -------------------------------------------------------------------------------------------------------- */
 
-/* Some machine has a good copy, or may have one. */
+/* True if some machine has, or may have, a good copy. */
 static bool is_somewhere(const struct shard_info *shard, struct version version)
 {
     for (uint32_t i = 0; i < sim.host_count; i++) {
@@ -83,8 +82,8 @@ static bool is_somewhere(const struct shard_info *shard, struct version version)
     return false;
 }
 
-/* Bytes that arrive damaged again and again are none. */
-static bool somebody_is_noisy(void)
+/* True if a host keeps receiving damaged bytes, which it cannot use. */
+static bool any_host_is_noisy(void)
 {
     uint32_t i = 0;
     while (i < sim.host_count && !sim.hosts[i].noisy) {
@@ -96,7 +95,7 @@ static bool somebody_is_noisy(void)
 static void check_lost(const struct decision *d)
 {
     const struct launch *launch = job.launch;
-    bool known = launch != NULL && launch->term == d->term && !somebody_is_noisy();
+    bool known = launch != NULL && launch->term == d->term && !any_host_is_noisy();
     bool all_there = known;
     for (uint32_t r = 0; known && r < launch->count; r++) {
         struct shard_info infos[2];
@@ -107,13 +106,12 @@ static void check_lost(const struct decision *d)
     }
     if (all_there) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 ", the base of term %" PRIu64
-                      ", is said to be lost, and there are copies of all of it",
+                      ", is reported as lost, although there are copies of all its shards",
                       d->base.step, d->base.term, d->term);
     }
 }
 
-/* ---- all -----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 void judge_base(const struct decision *d)
 {
@@ -134,7 +132,7 @@ void judge_base(const struct decision *d)
         }
     }
     if (!version_is(b->version, d->base)) {
-        sim_violation("term %" PRIu64 " has restored step %" PRIu64 " and then step %" PRIu64, d->term, b->version.step,
+        sim_violation("term %" PRIu64 " restored step %" PRIu64 " and then step %" PRIu64, d->term, b->version.step,
                       d->base.step);
     }
     if (d->base_lost && !b->lost) {

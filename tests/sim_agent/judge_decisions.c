@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a term's coordinator decides of a version stays decided. */
+ * Checks that a coordinator's decisions about a version are final. */
 #include "sim.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKED_BACK 64 /* steps below the horizon; what is older is over */
+#define LOOKED_BACK 64 /* number of steps below the horizon that are checked; older steps are superseded */
 
-/* Of one term, as its coordinator's decisions had them. */
+/* The fates of one term's steps according to its coordinator's decisions. */
 struct fates {
     uint64_t term;
-    uint64_t committed; /* newest step */
-    uint8_t *of_step;   /* enum fate, */
-    bool *told_failed;  /* and whether trainers were told that it failed */
+    uint64_t committed;    /* newest step */
+    uint8_t *of_step;      /* enum fate, */
+    bool *reported_failed; /* true if it was reported to trainers as failed */
     uint64_t steps;
 };
 
@@ -41,12 +41,12 @@ static void grow(struct fates *f, uint64_t steps)
         return;
     }
     f->of_step = realloc(f->of_step, 2 * steps);
-    f->told_failed = realloc(f->told_failed, 2 * steps);
-    if (f->of_step == NULL || f->told_failed == NULL) {
+    f->reported_failed = realloc(f->reported_failed, 2 * steps);
+    if (f->of_step == NULL || f->reported_failed == NULL) {
         abort();
     }
     memset(f->of_step + f->steps, FATE_UNDECIDED, 2 * steps - f->steps);
-    memset(f->told_failed + f->steps, 0, 2 * steps - f->steps);
+    memset(f->reported_failed + f->steps, 0, 2 * steps - f->steps);
     f->steps = 2 * steps;
 }
 
@@ -62,8 +62,8 @@ static void check_fates(struct fates *f, const struct decision *d)
         if (was != FATE_UNDECIDED && is != was && !superseded) {
             sim_violation("step %" PRIu64 " of term %" PRIu64 " is decided twice", step, d->term);
         }
-        if (is == FATE_COMMITTED && was != is && f->told_failed[step]) {
-            sim_violation("step %" PRIu64 " of term %" PRIu64 " is committed, and trainers were told that it failed",
+        if (is == FATE_COMMITTED && was != is && f->reported_failed[step]) {
+            sim_violation("step %" PRIu64 " of term %" PRIu64 " is committed, but was reported to trainers as failed",
                           step, d->term);
         }
         f->of_step[step] = (uint8_t)is;
@@ -83,11 +83,11 @@ bool judge_is_committed(struct version version)
     return version.step < f->steps && f->of_step[version.step] == FATE_COMMITTED;
 }
 
-void judge_told_failed(struct version version)
+void judge_reported_failed(struct version version)
 {
     struct fates *f = fates_of(version.term);
     grow(f, version.step + 1);
-    f->told_failed[version.step] = true;
+    f->reported_failed[version.step] = true;
 }
 
 void judge_decision(struct host *host)
@@ -100,7 +100,7 @@ void judge_decision(struct host *host)
     host->judged_seq = d->seq;
     host->judged_term = d->term;
     if (!version_none(d->drain) && version_is(d->drain, d->published)) {
-        sim_violation("step %" PRIu64 " of term %" PRIu64 " is published, and its drain does not end", d->drain.step,
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is published, but its drain does not end", d->drain.step,
                       d->drain.term);
     }
     check_fates(fates_of(d->term), d);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What is promised of storage: what trainers were told to be published is there and whole, unless a fault of the world
- * has damaged it, and only what is superseded is removed. */
+ * Checks the guarantees for storage: a version that was reported to trainers as published is complete, unless an
+ * injected fault has damaged it, and only superseded versions are removed. */
 #include "sim.h"
 
 #include "tiers/names.h"
@@ -8,9 +8,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static struct version promised; /* newest that they were told to be on storage, and that is whole */
+static struct version promised; /* newest version that was reported as published and is undamaged */
 
-/* What each term has restored; its versions come of that. */
+/* The version that each term has restored, from which its own versions descend. */
 struct base {
     uint64_t term;
     struct version version;
@@ -18,8 +18,7 @@ struct base {
 static struct base *bases;
 static size_t base_count;
 
-/* ---- what is promised ----------------------------------------------------------------------------------------------
- */
+/* ---- published versions ------------------------------------------------------------------------------------------ */
 
 static bool is_torn(struct version version)
 {
@@ -32,7 +31,7 @@ static bool is_torn(struct version version)
     return false;
 }
 
-/* Up to this version. */
+/* The newest undamaged version that is not newer than this one. */
 static struct version newest_whole(struct version top)
 {
     struct published_version p = {.version = VERSION_MOST};
@@ -49,7 +48,7 @@ struct version stored_promise(void)
     return promised;
 }
 
-void stored_told(struct version version)
+void stored_reported(struct version version)
 {
     promised = is_torn(version) ? promised : version;
 }
@@ -59,7 +58,7 @@ void judge_torn(struct version version)
     promised = version_is(version, promised) ? newest_whole(version) : promised;
 }
 
-/* What is newer was given up. */
+/* Newer versions were given up. */
 void stored_restored(uint64_t term, struct version version)
 {
     bases = realloc(bases, (base_count + 1) * sizeof(*bases));
@@ -74,9 +73,9 @@ void stored_resharded(struct launch *launch, struct version version)
 {
     if (is_torn(version)) {
         launch_fail(launch, sim_between(200, 2000) * MS, "what is read from storage does not have its digests");
-        launch_reshape(launch); /* its agents read all of it, and then take an older one */
+        launch_reshape(launch); /* its agents read all of the version, and then choose an older one */
     } else if (!version_is(newest_whole(version), version)) {
-        sim_violation("step %" PRIu64 " of term %" PRIu64 " is to be read from storage, and it is not there",
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " is to be read from storage, but it is not there",
                       version.step, version.term);
     }
 }
@@ -92,8 +91,7 @@ const char *stored_passed_over(struct version version)
     return text;
 }
 
-/* ---- what is removed ------------------------------------------------------------------------------------------------
- */
+/* ---- removed versions -------------------------------------------------------------------------------------------- */
 
 static bool base_of(uint64_t term, struct version *out)
 {
@@ -116,7 +114,7 @@ static bool is_ancestor(struct version version, struct version head)
     return head.term == version.term && version.step <= head.step;
 }
 
-/* Of the line of history that ends there. */
+/* Counts the newer versions in the line of history that ends at head. */
 static uint32_t count_newer(struct version version, struct version head)
 {
     struct published_version p = {.version = VERSION_MOST};
@@ -127,7 +125,7 @@ static uint32_t count_newer(struct version version, struct version head)
     return newer;
 }
 
-/* There is a published version for which it may go. */
+/* True if a published version supersedes it. */
 static bool is_superseded(struct version version)
 {
     struct published_version p = {.version = VERSION_MOST};
@@ -147,22 +145,25 @@ void judge_removed(const char *name)
         return;
     }
     if (!is_superseded(version)) {
-        sim_violation("published step %" PRIu64 " of term %" PRIu64 " is removed, and nothing supersedes it",
+        sim_violation("published step %" PRIu64 " of term %" PRIu64 " is removed, although nothing supersedes it",
                       version.step, version.term);
     }
-    if (version_is(version, promised)) { /* trainers may not know of the newer one yet, */
+    if (version_is(version, promised)) { /* trainers may not know of the newer version yet */
         struct version newest = newest_whole(VERSION_MOST);
-        promised = version_is(newest, version) ? VERSION_NONE : newest; /* or it is damaged, and nobody knows */
+        promised = version_is(newest, version)
+                       ? VERSION_NONE
+                       : newest; /* or the newer version is damaged without anyone having noticed */
     }
     struct version trained = {launch != NULL ? launch->term : 0, UINT64_MAX};
     if (launch != NULL && launch->phase == PHASE_TRAIN && is_ancestor(version, trained) &&
         count_newer(version, trained) == 0) {
-        sim_violation("published step %" PRIu64 " of term %" PRIu64 " is removed, the newest one of what is trained on",
+        sim_violation("published step %" PRIu64 " of term %" PRIu64
+                      " is removed, although it is the newest one of the current history",
                       version.step, version.term);
     }
 }
 
-/* Nobody is refused here, as nobody asks. */
+/* Reads storage without being refused, because no agent makes the call. */
 bool stored_notes(uint64_t term)
 {
     struct persistent *p = NULL;
@@ -174,8 +175,7 @@ bool stored_notes(uint64_t term)
     return known && (notes.newest > 0 || notes.unsure.code != TCK_OK);
 }
 
-/* ---- at the end -----------------------------------------------------------------------------------------------------
- */
+/* ---- at the end -------------------------------------------------------------------------------------------------- */
 
 static void check_published(struct persistent *p, const struct published *list, size_t count)
 {
@@ -185,12 +185,12 @@ static void check_published(struct persistent *p, const struct published *list, 
         judge_published(list[i].version);
         found = found || version_cmp(list[i].version, promised) >= 0;
         if (!is_torn(list[i].version) && persistent_verify(p, &list[i], &err) != TCK_OK) {
-            sim_violation("what is published is damaged: %s", err.text);
+            sim_violation("a published version is damaged: %s", err.text);
         }
     }
     if (!found) {
         sim_violation("step %" PRIu64 " of term %" PRIu64
-                      " was said to be published, and neither it nor a newer one is there",
+                      " was reported as published, but neither it nor a newer one is there",
                       promised.step, promised.term);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A start of the job: all ranks attach, restore, train and detach together; what they exchange among themselves takes
- * no time. If one of them cannot go on all are killed and started again, as launchers do. */
+ * A launch of the job: all ranks attach, restore, train and detach together; the exchange among ranks takes no time. If
+ * one rank cannot continue, all are killed and started again, as launchers do. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PHASE_LIMIT_US (120 * S) /* any phase ends before, however many agents die in it */
+#define PHASE_LIMIT_US (120 * S) /* every phase must end within this time, however many agents die in it */
 #define LAUNCHES_MAX   200
 #define STAGGER_US     50
-#define REPAIR_US      (10 * S) /* a damaged copy is found and fetched again in that time */
-#define REST_US        (7 * S)  /* versions that can no longer commit have timed out by then */
+#define REPAIR_US      (10 * S) /* a damaged copy must be found and fetched again within this time */
+#define REST_US        (7 * S)  /* after this time, versions that can no longer commit have timed out */
 #define WAIT_STEP_US   (100 * MS)
 #define CALM_US        (6 * S)
-#define LAST_US        (60 * S) /* in which the last step comes to storage; failed drains are repeated later and later */
-#define LAST_PAUSE_US  (50 * MS)
-#define END_LIMIT_US   (120 * S) /* from the last fault to the end of the job */
+#define LAST_US \
+    (60 * S) /* the last step must reach storage within this time; failed drains are retried with growing pauses */
+#define LAST_PAUSE_US (50 * MS)
+#define END_LIMIT_US  (120 * S) /* from the last fault to the end of the job */
 
 struct job job;
 
@@ -28,8 +29,7 @@ static void take_step(void *ctx);
 static void rest(void *ctx);
 static void watch(void *ctx);
 
-/* ---- begin and end
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- begin and end ----------------------------------------------------------------------------------------------- */
 
 static void killed(void *ctx)
 {
@@ -53,7 +53,7 @@ static void make_ranks(struct launch *launch)
     }
 }
 
-/* The user comes back with another number of ranks, or the scheduler gives other machines. */
+/* The user restarts the job with another number of ranks, or the scheduler assigns other machines. */
 static const struct shape *next_shape(void)
 {
     struct shape *shape = malloc(sizeof(*shape));
@@ -74,7 +74,7 @@ static const struct shape *next_shape(void)
     return shape;
 }
 
-/* Rather one of the newest that storage has. */
+/* Preferably one of the newest steps on storage. */
 static uint64_t step_to_ask(void)
 {
     struct published_version p = {.version = VERSION_MOST};
@@ -86,7 +86,7 @@ static uint64_t step_to_ask(void)
         step = p.torn ? step : p.version.step;
     }
     if (step != TCK_NEWEST) {
-        sim_say("step %" PRIu64 " is asked for", step);
+        sim_log("step %" PRIu64 " is requested", step);
     }
     return step;
 }
@@ -147,11 +147,11 @@ void launch_begin(void *unused)
         return;
     }
     if (job.launches == LAUNCHES_MAX) {
-        sim_violation("the job was launched %u times and does not come to its end", LAUNCHES_MAX);
+        sim_violation("the job was launched %u times and has not finished", LAUNCHES_MAX);
         return;
     }
     job.launch = launch_new(sim_trait(TRAIT_SAME_RUN) ? "run" : "", next_shape());
-    sim_say("launch %u", job.launch->number);
+    sim_log("launch %u", job.launch->number);
     start_ranks(job.launch);
 }
 
@@ -160,7 +160,7 @@ void launch_fail(struct launch *launch, uint64_t again_us, const char *why)
     if (launch->dead) {
         return;
     }
-    sim_say("launch %u ends: %s", launch->number, why);
+    sim_log("launch %u ends: %s", launch->number, why);
     launch->dead = true;
     for (uint32_t r = 0; r < launch->count; r++) {
         rank_kill(&launch->ranks[r]);
@@ -189,11 +189,10 @@ void launch_host_lost(struct host *host)
     }
 }
 
-/* ---- a second start of a job that runs
- * ---------------------------------------------------------------------------------- */
+/* ---- a second start of a job that runs --------------------------------------------------------------------------- */
 
-/* Perhaps on other machines than those of the start that runs. */
-static const struct shape *shape_beside(const struct launch *launch)
+/* Possibly on other machines than those of the running launch. */
+static const struct shape *second_shape(const struct launch *launch)
 {
     struct shape *shape = malloc(sizeof(*shape));
     if (shape == NULL) {
@@ -213,9 +212,9 @@ void launch_second(void)
     }
     char run_id[32];
     snprintf(run_id, sizeof(run_id), "run beside %u", job.launch->number);
-    job.second = launch_new(run_id, shape_beside(job.launch));
+    job.second = launch_new(run_id, second_shape(job.launch));
     job.second->takes_over = sim_chance(50);
-    sim_say("launch %u, while launch %u runs%s", job.second->number, job.launch->number,
+    sim_log("launch %u, while launch %u runs%s", job.second->number, job.launch->number,
             job.second->takes_over ? ", to take the job over" : "");
     start_ranks(job.second);
 }
@@ -229,11 +228,12 @@ static void try_to_return(void *ctx)
 {
     struct launch *launch = ctx;
     if (!launch->dead && rank_claim_again(&launch->ranks[0])) {
-        sim_say("launch %u asks for another term", launch->number);
+        sim_log("launch %u asks for another term", launch->number);
     }
 }
 
-/* It has a term although the other start's trainers live. Nothing has happened since that could excuse it. */
+/* The second start got a term although the other start's trainers are alive, and no fault has happened since that would
+ * allow it. */
 static void take_over(struct launch *launch)
 {
     struct launch *old = job.launch;
@@ -244,7 +244,7 @@ static void take_over(struct launch *launch)
     job.newest = *launch->shape;
     job.second = NULL;
     if (old != NULL) {
-        sim_say("launch %u has taken the job over", launch->number);
+        sim_log("launch %u has taken the job over", launch->number);
         sim_after(sim_between(0, 2000) * MS, NULL, try_to_return, old);
         sim_after(sim_between(100, 4000) * MS, NULL, end_old, old);
     }
@@ -277,18 +277,17 @@ void launch_refused(struct rank *rank, const struct error *err)
         launch->asked_step == TCK_NEWEST) {
         judge_unrecoverable(launch, err);
     } else if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_LAYOUT) {
-        launch_reshape(launch); /* the one that can be restored has been told */
+        launch_reshape(launch); /* the error named the layout that can be restored */
     }
     launch_fail(launch, sim_between(200, 2000) * MS, err->text);
 }
 
-/* ---- phases
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
 
 static const char *const phase_names[] = {"hello",   "claim", "join",   "register", "map",
                                           "restore", "train", "detach", "over"};
 
-/* Nothing hangs. */
+/* Checks that no phase hangs. */
 static void watch(void *ctx)
 {
     struct launch *launch = ctx;
@@ -302,7 +301,7 @@ static void watch(void *ctx)
     sim_after(S, NULL, watch, launch);
 }
 
-/* What would become of the start if the user had given two machines one name. */
+/* Checks what the start would do if the user had given two machines the same name. */
 static void check_namesakes(const struct launch *launch, const struct rank_hello *hellos)
 {
     const struct world *world = &launch->world;
@@ -317,7 +316,7 @@ static void check_namesakes(const struct launch *launch, const struct rank_hello
         }
     }
     if (world_build(launch->term, named, launch->count, &built, &err) == TCK_OK) {
-        sim_violation("two machines that have the name %s are taken for one", name);
+        sim_violation("two machines with the name %s are treated as one", name);
     }
     free(named);
 }
@@ -334,7 +333,7 @@ static void build_world(struct launch *launch)
         rank_shard_ids(launch->shape, r, &infos[(size_t)job.shards * r]);
     }
     if (world_build(launch->term, hellos, launch->count, &launch->world, &err) != TCK_OK) {
-        launch_fail(launch, 200 * MS, err.text); /* two agents had one node's name */
+        launch_fail(launch, 200 * MS, err.text); /* two agents had the name of one node */
     } else if (world_add_shards(&launch->world, infos, counts, &err) != TCK_OK) {
         abort();
     } else if (sim_trait(TRAIT_NAMESAKES) && launch->world.node_count > 1) {
@@ -386,7 +385,7 @@ static void interrupt(void *launch)
     launch_fail(launch, sim_between(5, 50) * MS, "its trainers are killed while they restore");
 }
 
-/* With what two nodes say in this term on its way until the next one. */
+/* Interrupts the launch while messages of two nodes of this term are delayed until the next term. */
 static void interrupt_soon(struct launch *launch)
 {
     struct host *a = &sim.hosts[sim_between(0, sim.host_count - 1)];
@@ -395,8 +394,8 @@ static void interrupt_soon(struct launch *launch)
     sim_after(sim_between(0, 100) * MS, NULL, interrupt, launch);
 }
 
-/* A twin of the rank has that shard of it. */
-static bool is_given(const struct launch *launch, const struct rank *rank, uint32_t shard)
+/* True if a twin of the rank has that shard. */
+static bool twin_has(const struct launch *launch, const struct rank *rank, uint32_t shard)
 {
     uint32_t groups = launch->shape->ranks / launch->shape->twins;
     for (uint32_t r = 0; r < launch->count && shard == 0; r++) {
@@ -414,19 +413,19 @@ static bool can_pass_on(const struct launch *launch)
         for (uint32_t i = 0; i < job.shards; i++) {
             bool lacks = launch->ranks[r].lacks[i];
             lacking = lacking || lacks;
-            given = given && (!lacks || is_given(launch, &launch->ranks[r], i));
+            given = given && (!lacks || twin_has(launch, &launch->ranks[r], i));
         }
     }
     return given && !(lacking && sim_chance(20));
 }
 
-/* All ranks ask for all of it, if they cannot pass on among themselves what some lack. */
+/* All ranks request a full restore if they cannot pass missing shards on to each other. */
 static bool restores_again(struct launch *launch)
 {
     if (launch->phase != PHASE_RESTORE || !launch->spreads || can_pass_on(launch)) {
         return false;
     }
-    sim_say("the ranks cannot pass on what they lack");
+    sim_log("the ranks cannot pass on the missing shards");
     launch->spreads = false;
     launch->arrived = 0;
     for (uint32_t r = 0; r < launch->count && !launch->dead; r++) {
@@ -459,12 +458,12 @@ static void next_phase(void *ctx)
     } else if (launch->phase == PHASE_TRAIN) {
         begin_training(launch);
     } else if (launch->phase == PHASE_OVER) {
-        sim_say("the job is done");
+        sim_log("the job is done");
         job.done = true;
     }
     for (uint32_t r = 0; r < launch->count && !launch->dead && launch->phase < PHASE_OVER; r++) {
         struct rank *rank = &launch->ranks[r];
-        rank->arrived = launch->phase == PHASE_TRAIN; /* it comes back by itself */
+        rank->arrived = launch->phase == PHASE_TRAIN; /* it reconnects by itself */
         if (sim.measure) {
             sim_after((uint64_t)r * STAGGER_US, NULL, wake_rank, rank); /* each sends the whole world */
         } else if (job.stagger_us) {
@@ -475,15 +474,14 @@ static void next_phase(void *ctx)
     }
 }
 
-/* ---- training
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- training ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t last_multiple(uint64_t step, uint32_t of)
 {
     return step / of * of;
 }
 
-/* What was to be saved is, and nobody is busy. */
+/* True if everything that was to be saved has been saved, and no rank is busy. */
 static bool is_finished(const struct launch *launch)
 {
     for (uint32_t r = 0; r < launch->count; r++) {
@@ -500,25 +498,24 @@ static bool is_finished(const struct launch *launch)
            job.published >= last_multiple(job.steps, job.store_every);
 }
 
-/* ---- the last step
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- the last step ----------------------------------------------------------------------------------------------- */
 
-/* It may be aborted for what went wrong before, and once because a copy of the base, which is fetched in vain
- * meanwhile, needs its slot; then the ranks save another one. */
+/* The last step may be aborted because of an earlier fault, and once because a copy of the base, whose fetch fails in
+ * the meantime, needs its slot. The ranks then save another last step. */
 static void check_last(struct launch *launch)
 {
     uint64_t since = launch->last_us > faults.last_us ? launch->last_us : faults.last_us;
     bool over = judge_is_over((struct version){launch->term, launch->last_step});
     launch->last_aborts += over && launch->last_us > faults.last_us + CALM_US;
     if (launch->last_aborts > 1 || sim.us > since + LAST_US) {
-        sim_violation("the last step, %" PRIu64 ", is %s, and nothing fails", launch->last_step,
-                      over ? "aborted" : "not brought to storage");
+        sim_violation("the last step, %" PRIu64 ", is %s although nothing fails", launch->last_step,
+                      over ? "aborted" : "not saved to storage");
     }
     launch->last_us = over ? sim.us : launch->last_us;
     launch->last_step += over;
 }
 
-/* Its saves are refused from then on, and the user's program ends with that error. */
+/* The trainers' saves are refused from then on, and the user's program ends with that error. */
 static bool ends_fenced(struct launch *launch)
 {
     bool fenced = false;
@@ -532,7 +529,7 @@ static bool ends_fenced(struct launch *launch)
     return fenced && launch == job.launch;
 }
 
-/* The ranks ask for it until there is room. */
+/* The ranks repeat the request until there is a free slot. */
 static void save_last(void *ctx)
 {
     struct launch *launch = ctx;
@@ -554,10 +551,11 @@ static void save_last(void *ctx)
     sim_after(LAST_PAUSE_US, NULL, save_last, launch);
 }
 
-/* In the middle of whatever goes on. */
+/* Begins at an arbitrary time, while faults occur or after they have ended. */
 static bool begins_last(struct launch *launch)
 {
-    uint64_t since = sim.seed % 2 ? faults.until_us : faults.last_us + CALM_US; /* while something fails, or calm */
+    uint64_t since =
+        sim.seed % 2 ? faults.until_us : faults.last_us + CALM_US; /* while faults occur, or after they have ended */
     if (launch != job.launch || !sim_trait(TRAIT_LAST_STEP) || sim.us <= since || sim.us <= faults.until_us ||
         launch->step < job.steps || bases_wait(launch)) {
         return false;
@@ -583,7 +581,7 @@ bool launch_rests(const struct launch *launch)
     return launch->rests;
 }
 
-/* Nothing new is committed any more: what goes bad now, only the scrub can find. */
+/* Nothing new is committed from now on, so only the scrub can find new damage. */
 static void rest(void *ctx)
 {
     struct launch *launch = ctx;
@@ -592,7 +590,7 @@ static void rest(void *ctx)
     sim_after(damaged ? REPAIR_US : 0, NULL, end_training, launch);
 }
 
-/* After the steps that it has to do it only waits for faults to be over. */
+/* After its last regular step, the launch only waits for faults to end. */
 static uint64_t pause_us(const struct launch *launch)
 {
     bool waits = launch->step > job.steps && (sim_trait(TRAIT_DAMAGE) || sim_trait(TRAIT_OVERLOADED));
@@ -626,8 +624,8 @@ static void take_step(void *ctx)
     }
     if (launch == job.launch && launch->step > job.steps && sim.us - launch->phase_us > END_LIMIT_US &&
         sim.us > faults.last_us + END_LIMIT_US) {
-        sim_violation("saves come to nothing: step %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64,
-                      launch->step, job.committed, job.published);
+        sim_violation("saves have no effect: step %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64, launch->step,
+                      job.committed, job.published);
         for (uint32_t i = 0; i < sim.host_count; i++) {
             host_show_slots(&sim.hosts[i]);
         }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Connections between agents (tiers/link.h). Within a connection nothing overtakes anything; each dies at any moment,
- * with what is on its way. Sessions, their handshake and transfers above it are the product's own. */
+ * Connections between agents (tiers/link.h). Messages of a connection never overtake each other; a connection may die
+ * at any time, with everything in flight. Sessions, their handshake and transfers above it are the product's own code.
+ */
 #include "sim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WAKE_US (60 * MS) /* an agent that was stopped has heard all by then */
+#define WAKE_US (60 * MS) /* after this time, an agent that was stopped has received everything */
 
 struct link {
     struct link_setup setup;
@@ -15,17 +16,17 @@ struct link {
     struct link_conn *conns;
     struct message *pushes;   /* not ended */
     struct message *arriving; /* with a place */
-    uint64_t busy_until_us;   /* with chunks that arrive, if there are too many */
+    uint64_t busy_until_us;   /* receiving chunks, if too many arrive at once */
     bool closed;
 };
 
-/* Either end; a pair. Ends are not freed: an event may point to them. */
+/* One end of a connection; two ends form a pair. Ends are not freed, because an event may point to them. */
 struct link_conn {
     struct link *link;
     struct link_conn *other; /* NULL until it is accepted */
     struct link_conn *next;
     void *user;
-    bool closed, dying, dead; /* dying: down is on its way */
+    bool closed, dying, dead; /* dying: the `down` event is in flight */
     uint64_t arrives_us;
 };
 
@@ -49,7 +50,7 @@ static uint64_t latency_us(void)
     return sim_chance(2) ? sim_between(1000, 30000) : sim_between(20, 400);
 }
 
-/* In order, at the other end. */
+/* The arrival time at the other end, in order. */
 static uint64_t arrival(struct link_conn *to)
 {
     uint64_t at = sim.us + latency_us();
@@ -57,15 +58,14 @@ static uint64_t arrival(struct link_conn *to)
     return to->arrives_us - sim.us;
 }
 
-/* ---- links
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- links ------------------------------------------------------------------------------------------------------- */
 
 tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err)
 {
     (void)err;
     struct link *link = calloc(1, sizeof(*link));
     *link = (struct link){.setup = *setup, .host = sim.current};
-    /* Another port for another agent, unless it asks for the one before. */
+    /* Each agent gets a new port unless it requests the previous one. */
     snprintf(link->address, sizeof(link->address), "10.%u.%u.%u:%u", sim.current->index >> 16,
              sim.current->index >> 8 & 255, sim.current->index & 255,
              setup->port ? setup->port : 10000 + sim.current->life % 50000);
@@ -100,10 +100,9 @@ static struct link *link_at(const char *address)
     return link != NULL && !link->closed && strcmp(link->address, address) == 0 ? link : NULL;
 }
 
-/* ---- the end of a connection
- * ------------------------------------------------------------------------------------------ */
+/* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
-static void tell_down(void *ctx)
+static void deliver_down(void *ctx)
 {
     struct link_conn *conn = ctx;
     conn->dead = true;
@@ -117,8 +116,8 @@ static void conn_die(struct link_conn *conn, uint64_t in_us)
     if (!conn->dying) {
         uint64_t at = sim.us + in_us;
         conn->dying = true;
-        at = at > conn->arrives_us ? at : conn->arrives_us + 1; /* not before it was accepted */
-        sim_after(at - sim.us, conn->link->host, tell_down, conn);
+        at = at > conn->arrives_us ? at : conn->arrives_us + 1; /* not before the connection was accepted */
+        sim_after(at - sim.us, conn->link->host, deliver_down, conn);
     }
 }
 
@@ -170,7 +169,7 @@ void link_cut(struct host *a, struct host *b)
 
 void link_isolate(struct host *host, uint64_t for_us)
 {
-    sim_say("%s is out of reach for %.3f s", host->name, (double)for_us / (double)S);
+    sim_log("%s is out of reach for %.3f s", host->name, (double)for_us / (double)S);
     host->isolated_until_us = sim.us + for_us;
     for (uint32_t i = 0; i < sim.host_count; i++) {
         link_cut(host, &sim.hosts[i]);
@@ -197,8 +196,7 @@ void link_stall(struct host *a, struct host *b, uint64_t for_us)
     }
 }
 
-/* ---- the beginning
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the beginning ----------------------------------------------------------------------------------------------- */
 
 static struct link_conn *conn_new(struct link *link)
 {
@@ -243,10 +241,9 @@ void *link_user(const struct link_conn *conn)
     return conn->user;
 }
 
-/* ---- messages and chunks
- * -------------------------------------------------------------------------------------------------- */
+/* ---- messages and chunks ----------------------------------------------------------------------------------------- */
 
-/* When the host takes what has arrived while its agent was stopped: at once, or after what was due by its clock. */
+/* When the host handles what arrived while its agent was stopped: at once, or after the timers that were due. */
 static uint64_t takes_from_us(const struct host *host)
 {
     bool later = host->stopped_until_us > 0 && sim_trait(TRAIT_TIMERS_FIRST);
@@ -274,7 +271,7 @@ tck_status_t link_send(struct link_conn *conn, const void *data, size_t len)
     struct host *host = conn->link->host;
     host_does_something();
     if (conn->dead || conn->closed || conn->other == NULL) {
-        return conn->dead ? TCK_ERR_UNREACHABLE : TCK_OK; /* lost on its way */
+        return conn->dead ? TCK_ERR_UNREACHABLE : TCK_OK; /* lost in flight */
     }
     struct message *m = calloc(1, sizeof(*m) + len);
     *m = (struct message){.to = conn->other, .from = conn, .len = len};
@@ -302,7 +299,7 @@ static void was_pushed(void *ctx)
     free(m);
 }
 
-/* The bytes, as far as they came: of a sender that is gone, half of them. */
+/* Copies the bytes that arrived: half of them if the sender is gone. */
 static void fill_place(struct message *m, bool whole)
 {
     if (m->from->link->host->link == m->from->link) {
@@ -326,7 +323,7 @@ static void take_from_arriving(struct message *m)
     slot_use_end(&m->place);
 }
 
-/* As the receiver. Its buffer is its own again, even if the connection is gone. */
+/* Runs as the receiver, which owns its buffer again even if the connection is gone. */
 static void take_bytes(void *ctx)
 {
     struct message *m = ctx;
@@ -337,7 +334,7 @@ static void take_bytes(void *ctx)
     setup->chunk_done(setup->ctx, m->to, m->header, m->header_len, m->ok);
 }
 
-/* As the receiver, or as the world if it is gone: its sender is notified in any case. */
+/* Runs as the receiver, or as the world if the receiver is gone; the sender is notified in either case. */
 static void take_chunk(void *ctx)
 {
     struct message *m = ctx;
@@ -368,7 +365,7 @@ static bool receive(struct message *m, sim_fn *fn, sim_fn *again)
     return true;
 }
 
-static void tell_sender(struct message *m)
+static void notify_sender(struct message *m)
 {
     const struct link *from = m->from->link;
     if (from->host->link == from) {
@@ -380,7 +377,7 @@ static void got_bytes(void *ctx)
 {
     struct message *m = ctx;
     if (m->place == NULL || receive(m, take_bytes, got_bytes)) {
-        tell_sender(m);
+        notify_sender(m);
     }
 }
 
@@ -389,7 +386,7 @@ static void got_chunk(void *ctx)
     struct message *m = ctx;
     const struct link *from = m->from->link;
     if (from->host->link != from) {
-        return; /* its sender's memory may be gone, too */
+        return; /* the sender's memory may be gone as well */
     }
     if (!receive(m, take_chunk, got_chunk)) {
         return;
@@ -397,11 +394,11 @@ static void got_chunk(void *ctx)
     if (m->place != NULL && m->slow_us > 0) {
         sim_after(m->slow_us, NULL, got_bytes, m);
     } else {
-        tell_sender(m);
+        notify_sender(m);
     }
 }
 
-/* How long the bytes of a chunk are on their way, once there is a place for them. */
+/* How long the bytes of a chunk are in flight once there is a place for them. */
 static uint64_t slowness_us(struct link_conn *conn, const void *chunk)
 {
     struct host *from = conn->link->host;
@@ -415,7 +412,7 @@ static uint64_t slowness_us(struct link_conn *conn, const void *chunk)
     return sim_trait(TRAIT_SLOW) && sim_chance(20) ? sim_between(20, sim_chance(10) ? 200000 : 5000) : 0;
 }
 
-/* Until the chunks before this one are there. */
+/* The time until the previous chunks have arrived. */
 static uint64_t queued_us(struct link *to)
 {
     if (!sim_trait(TRAIT_OVERLOADED)) {

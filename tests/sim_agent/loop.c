@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * An agent's loop and its pools: all that they do is events of the world. What is removed is not freed, since an event
- * may still point to it: it ends with the process. */
+ * An agent's loop and its pools, implemented as events of the world. Removed objects are not freed, because an event
+ * may still point to them; they end with the process. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 struct loop {
     struct host *host;
-    uint32_t life; /* of the host's agent that this one is of */
+    uint32_t life; /* of the host's agent that owns this loop */
     bool stopped;
     struct {
         loop_poll_fn *fn;
@@ -34,7 +34,7 @@ struct loop_timer {
     loop_fn *fn;
     void *ctx;
     uint64_t repeat_us;
-    uint32_t set; /* how often: a firing of an earlier setting is none */
+    uint32_t set; /* number of settings: a firing of an earlier setting is ignored */
 };
 
 struct firing {
@@ -42,8 +42,7 @@ struct firing {
     uint32_t set;
 };
 
-/* ---- the loop -----------------------------------------------------------------------------------------------------
- */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 tck_status_t loop_new(struct loop **out, struct error *err)
 {
@@ -106,8 +105,7 @@ tck_status_t loop_post(struct loop *loop, loop_fn *fn, void *ctx)
     return TCK_OK;
 }
 
-/* ---- timers -------------------------------------------------------------------------------------------------------
- */
+/* ---- timers ------------------------------------------------------------------------------------------------------ */
 
 tck_status_t loop_timer_add(struct loop *loop, loop_fn *fn, void *ctx, struct loop_timer **out)
 {
@@ -137,7 +135,7 @@ void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms, bool repeat)
     struct firing *firing = calloc(1, sizeof(*firing));
     *firing = (struct firing){timer, ++timer->set};
     timer->repeat_us = repeat ? delay_ms * MS : 0;
-    /* No two machines began at the same moment. */
+    /* No two machines started at the same time. */
     sim_after(repeat ? sim_between(1, delay_ms * MS) : delay_ms * MS, timer->loop->host, fire, firing);
 }
 
@@ -151,8 +149,7 @@ void loop_timer_remove(struct loop_timer *timer)
     timer->set++;
 }
 
-/* ---- descriptors --------------------------------------------------------------------------------------------------
- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 static void on_ready(void *ctx)
 {
@@ -202,8 +199,7 @@ void loop_fd_remove(struct loop_fd *source)
     source->object->source = NULL;
 }
 
-/* ---- pools --------------------------------------------------------------------------------------------------------
- */
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
 struct pool_job {
     struct pool_job *next;
@@ -218,7 +214,7 @@ struct pool {
     struct pool *next;
     struct loop *loop;
     uint32_t threads, busy;
-    struct pool_job *jobs; /* in the order of their submits; gone when done */
+    struct pool_job *jobs; /* in order of submission; removed when done */
     bool calls_storage;
     bool closing;
 };
@@ -230,7 +226,7 @@ tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct 
     **out = (struct pool){.next = loop->pools,
                           .loop = loop,
                           .threads = (uint32_t)threads,
-                          .calls_storage = loop->pools != NULL}; /* the first is for what needs a processor */
+                          .calls_storage = loop->pools != NULL}; /* the first pool is for CPU-bound work */
     loop->pools = *out;
     return TCK_OK;
 }
@@ -257,7 +253,7 @@ static void job_done(void *ctx)
     struct pool_job *j = ctx;
     struct pool *pool = j->pool;
     if (pool->closing) {
-        return; /* pool_free has done it */
+        return; /* pool_free has already ended it */
     }
     unlink_job(j);
     j->done(j->ctx, false);

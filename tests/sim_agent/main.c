@@ -4,8 +4,8 @@
  *   sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose]
  *   sim_agent --scale NODES [--ranks RANKS_PER_NODE] [--json]
  *
- * first those of FILE (one seed a line, the rest of the line says what it once found), then N from S on, up to the
- * first broken promise. Exit status 1 if one was broken. */
+ * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
+ * until the first violation. Exit status 1 if there was a violation. */
 #include "sim.h"
 
 #include "wrapped.h"
@@ -21,7 +21,7 @@
 
 #define JOBS_MAX   64
 #define EVENTS_MAX UINT64_C(20000000)
-#define SCHEDULE_S 120 /* of a processor: a schedule that takes longer hangs in the agent's code */
+#define SCHEDULE_S 120 /* of CPU time: a schedule that takes longer hangs in the agent's code */
 #define REST_US    (5 * S)
 #define SAVE_DIR   "/simulated"
 
@@ -31,16 +31,15 @@ struct arguments {
     bool verbose, keep_going, json;
 };
 
-/* Shared with the processes of the schedules. */
+/* Shared with the processes that run the schedules. */
 struct totals {
     uint64_t schedules, violations, events, faults, launches, restores, lost, commits, publishes, messages, transferred;
 };
 static struct totals *totals;
 
-/* ---- a schedule
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- a schedule -------------------------------------------------------------------------------------------------- */
 
-/* The other one has more ranks on each machine, or fewer. */
+/* The other shape has more or fewer ranks on each machine. */
 static void plan_shapes(struct shape shape)
 {
     job.newest = job.shapes[0] = shape;
@@ -67,7 +66,7 @@ static void plan_job(void)
         shape.twins = 2;
     }
     plan_shapes(shape);
-    if (sim_trait(TRAIT_OVERLOADED)) { /* one version's copies take longer than several saves do */
+    if (sim_trait(TRAIT_OVERLOADED)) { /* the copies of one version take longer than several saves */
         job.step_us = 4 * MS;
         job.save_every = 1;
         job.store_every = 8;
@@ -108,7 +107,7 @@ static void run_schedule(uint64_t seed, bool verbose)
     while ((!job.done || sim.us < done_us + REST_US) && sim_step()) {
         done_us = job.done ? done_us : sim.us;
         if (sim.events > EVENTS_MAX) {
-            sim_violation("%" PRIu64 " events, and no end", sim.events);
+            sim_violation("%" PRIu64 " events without an end", sim.events);
         }
     }
     if (sim.violation[0] == '\0' && !job.lost) {
@@ -166,9 +165,7 @@ static bool run_one(uint64_t seed, const struct arguments *a)
     return ok;
 }
 
-/* ---- many
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- many -------------------------------------------------------------------------------------------------------- */
 
 static bool run_seeds(const struct arguments *a)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Descriptors that no kernel knows, and the system calls on them: memory files, sockets, processes. Those of the kernel
- * pass through. */
+ * Descriptors that the kernel does not know, and the system calls on them: memory files, sockets, processes. Calls on
+ * the kernel's descriptors pass through. */
 #include "sim.h"
 
 #include "tiers/memory_pages.h"
@@ -23,8 +23,7 @@
 static struct object **table;
 static size_t table_count, table_first_free;
 
-/* ---- descriptors --------------------------------------------------------------------------------------------------
- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 struct object *object_new(enum object_kind kind)
 {
@@ -42,7 +41,7 @@ void object_ref(struct object *object)
     object->refs++;
 }
 
-/* A mapping begins this many bytes after the word that says whose it is. */
+/* A mapping begins this many bytes after the word that identifies its owner. */
 #define HEAD_BYTES 64
 
 static void memory_drop(struct object *object)
@@ -125,8 +124,7 @@ void object_replace(int fd, struct object *object)
     }
 }
 
-/* ---- system calls -------------------------------------------------------------------------------------------------
- */
+/* ---- system calls ------------------------------------------------------------------------------------------------ */
 
 int __wrap_close(int fd)
 {
@@ -193,7 +191,7 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off
     return object->base + offset;
 }
 
-/* All mappings of the code under test are of its own memory files, from their beginning. */
+/* The code under test maps only its own memory files, from their beginning. */
 int __wrap_munmap(void *at, size_t bytes)
 {
     struct object *object;
@@ -237,8 +235,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
     return fds[0].revents ? 1 : 0;
 }
 
-/* ---- memory_pages.h -----------------------------------------------------------------------------------------------
- */
+/* ---- memory_pages.h ---------------------------------------------------------------------------------------------- */
 
 tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_source **out, struct error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Processes, and what an agent's own one may ask of the kernel. */
+ * Processes, and the system calls of an agent about its own process. */
 #include "sim.h"
 
 #include "base/bounded.h"
@@ -77,7 +77,7 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e)
         sim_after(sim_between(10, 1000), NULL, kill_later, object_of((int)a));
         return 0;
     }
-    if (number == SYS_openat2 && sim.current != NULL && sim.current->deaf) {
+    if (number == SYS_openat2 && sim.current != NULL && sim.current->storage_refused) {
         errno = EIO;
         return -1;
     }
@@ -87,7 +87,7 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e)
     return __real_syscall(number, a, b, c, d, e);
 }
 
-/* The same machine everywhere, so that a schedule is its seed. */
+/* Reports the same machine everywhere, so that a seed always gives the same schedule. */
 long __wrap_sysconf(int name)
 {
     switch (name) {
@@ -109,11 +109,11 @@ pid_t __wrap_getpid(void)
 
 void __wrap__exit(int status)
 {
-    sim_say("%s ends itself with status %d", sim.current->name, status);
+    sim_log("%s ends itself with status %d", sim.current->name, status);
     longjmp(sim.current->death, 1);
 }
 
-/* Only waiting for pool threads is done by sleeping. */
+/* The agent sleeps only to wait for pool threads. */
 int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
     (void)wanted;

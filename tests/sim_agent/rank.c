@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One rank: what a trainer's process says to its agent, in the order in which runtime/client does (session.c,
- * register.c, snapshot_worker.c, restore.c). It comes back to an agent that was started again. */
+ * One rank: the messages between a trainer's process and its agent, in the same order as in runtime/client (session.c,
+ * register.c, snapshot_worker.c, restore.c). It reconnects to an agent that was restarted. */
 #include "sim.h"
 
 #include "base/layout.h"
@@ -11,15 +11,14 @@
 #include <string.h>
 
 #define COME_BACK_US (50 * MS)
-#define OTHER_TWIN   UINT64_C(0xA5A5A5A5A5A5A5A5) /* makes other bytes of a shard */
+#define OTHER_TWIN   UINT64_C(0xA5A5A5A5A5A5A5A5) /* makes the bytes of a shard differ */
 
 static bool is_over(const struct rank *rank)
 {
     return rank->launch->dead || rank->pid == 0;
 }
 
-/* ---- what it saves
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- contents of saves ------------------------------------------------------------------------------------------- */
 
 uint64_t shape_hosts(const struct shape *shape)
 {
@@ -43,7 +42,7 @@ void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info 
     out[1] = (struct shard_info){.id = hash128_of(name, (size_t)len), .image_bytes = 128, .private_to_rank = 1};
 }
 
-/* Training does not always keep them equal: then either is as good as the other. */
+/* Training does not always keep twins equal; if they differ, either is valid. */
 static bool twins_differ(struct version version)
 {
     return sim_trait(TRAIT_TWINS_DIFFER) && version.step % 3 != 0;
@@ -79,7 +78,7 @@ void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct ver
     fill_from(image, 0, bytes, shard, version);
 }
 
-/* The images of a version are looked at after each event: what they have to be is kept. */
+/* The images of a version are checked after each event, so the expected contents are cached. */
 static bool is_variant(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
 {
     static struct {
@@ -112,15 +111,14 @@ bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct
     return is_variant(image, bytes, shard, version);
 }
 
-/* ---- requests
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t new_seq(struct rank *rank)
 {
     return ++rank->seq;
 }
 
-/* Takes the payload. A connection that is over shows by itself. */
+/* Takes ownership of the payload. The end of a connection is handled elsewhere. */
 static void send_frame(struct rank *rank, enum message_type type, struct writer *w)
 {
     struct error err;
@@ -129,13 +127,13 @@ static void send_frame(struct rank *rank, enum message_type type, struct writer 
         abort();
     }
     if (ipc_send(fd, type, w->data, w->len, NULL, 0, 0, &err) != TCK_OK) {
-        sim_say("rank %u: %s", rank->number, err.text);
+        sim_log("rank %u: %s", rank->number, err.text);
     }
     fd_close(fd);
     writer_free(w);
 }
 
-static void say_hello(struct rank *rank)
+static void send_hello(struct rank *rank)
 {
     const char *settings = rank->host->settings;
     bool returning = rank->launch->phase >= PHASE_RESTORE;
@@ -195,7 +193,7 @@ bool rank_claim_again(struct rank *rank)
     return can;
 }
 
-/* As a client would send them that does not look; NULL: its own are sent. */
+/* The nodes as a client that does not check them would send them; NULL: send the launch's own. */
 static struct node_info *forge_nodes(const struct launch *launch)
 {
     const struct world *world = &launch->world;
@@ -223,7 +221,7 @@ static void send_world(struct rank *rank, enum message_type type)
     send_frame(rank, type, &w);
 }
 
-static void ask_for_segment(struct rank *rank)
+static void request_segment(struct rank *rank)
 {
     struct msg_segment_get m = {.seq = rank->asked = new_seq(rank), .shard = rank->shards[rank->mapped].segment.shard};
     struct writer w = writer_new(0);
@@ -231,7 +229,7 @@ static void ask_for_segment(struct rank *rank)
     send_frame(rank, MSG_SEGMENT_GET, &w);
 }
 
-static void ask_to_restore(struct rank *rank)
+static void request_restore(struct rank *rank)
 {
     struct msg_restore m = {
         .seq = rank->asked = new_seq(rank), .step = rank->launch->asked_step, .may_lack = rank->launch->spreads};
@@ -248,7 +246,7 @@ static void detach(struct rank *rank)
     send_frame(rank, MSG_DETACH, &w);
 }
 
-static void tell_step(struct rank *rank, enum message_type type, uint64_t step)
+static void send_step(struct rank *rank, enum message_type type, uint64_t step)
 {
     struct msg_step m = {.seq = new_seq(rank), .step = step};
     struct writer w = writer_new(0);
@@ -260,24 +258,23 @@ static void tell_step(struct rank *rank, enum message_type type, uint64_t step)
     }
 }
 
-/* What the agent that died may not have heard. */
-static void say_again(struct rank *rank)
+/* Repeats reports that the agent that died may not have received. */
+static void resend_steps(struct rank *rank)
 {
     rank->was_cut = false;
     if (rank->sealed_step > 0) {
-        tell_step(rank, MSG_SEAL, rank->sealed_step);
+        send_step(rank, MSG_SEAL, rank->sealed_step);
     }
     if (rank->asked_step > rank->sealed_step) {
-        tell_step(rank, MSG_ABANDON, rank->asked_step);
+        send_step(rank, MSG_ABANDON, rank->asked_step);
     }
 }
 
-/* ---- what comes next
- * -------------------------------------------------------------------------------------------------- */
+/* ---- next request ------------------------------------------------------------------------------------------------ */
 
 static void on_frame(void *ctx, struct ipc_frame *frame);
 
-static void come_back(void *ctx)
+static void reconnect(void *ctx)
 {
     struct rank *rank = ctx;
     rank->connecting = false;
@@ -293,10 +290,10 @@ static void connect_to_agent(struct rank *rank)
         return;
     }
     if (rank->host->loop == NULL && !rank->host->gone && rank->launch->phase == PHASE_HELLO) {
-        host_start(rank->host); /* the first trainer starts it */
+        host_start(rank->host); /* the first trainer starts the agent */
     }
     rank->connecting = true;
-    sim_after(COME_BACK_US, NULL, come_back, rank);
+    sim_after(COME_BACK_US, NULL, reconnect, rank);
 }
 
 static bool must_map(struct rank *rank)
@@ -307,15 +304,15 @@ static bool must_map(struct rank *rank)
     return rank->mapped < rank->shard_count;
 }
 
-/* The request that brings it to the launch's phase; none if it is there. */
+/* Sends the next request on the way to the launch's phase; returns false if the rank has reached it. */
 static bool request(struct rank *rank)
 {
     enum phase phase = rank->launch->phase;
     if (rank->was_cut && rank->registered && phase >= PHASE_RESTORE && !must_map(rank)) {
-        say_again(rank);
+        resend_steps(rank);
     }
     if (!rank->greeted) {
-        say_hello(rank);
+        send_hello(rank);
     } else if (phase == PHASE_CLAIM && rank->number == 0 && !rank->claimed) {
         claim(rank);
     } else if (phase >= PHASE_JOIN && !rank->joined) {
@@ -323,9 +320,9 @@ static bool request(struct rank *rank)
     } else if (phase >= PHASE_REGISTER && !rank->registered) {
         send_world(rank, MSG_REGISTER);
     } else if (phase >= PHASE_MAP && must_map(rank)) {
-        ask_for_segment(rank);
+        request_segment(rank);
     } else if (phase == PHASE_RESTORE && !rank->restored) {
-        ask_to_restore(rank);
+        request_restore(rank);
     } else if (phase == PHASE_DETACH && !rank->detached) {
         detach(rank);
     } else {
@@ -365,8 +362,7 @@ void rank_end(struct rank *rank)
     }
 }
 
-/* ---- answers
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 static void take_welcome(struct rank *rank, struct ipc_frame *frame)
 {
@@ -440,7 +436,7 @@ static void check_restored(struct rank *rank, const struct msg_restored *m)
             continue;
         }
         if (segment == NULL || slot >= shard->segment.slot_count) {
-            sim_violation("rank %u is to restore from slot %u, which is none", rank->number, slot);
+            sim_violation("rank %u is to restore from slot %u, which does not exist", rank->number, slot);
             return;
         }
         bool damaged = damage_is_known(rank->host, shard->segment.shard, m->version);
@@ -482,7 +478,7 @@ static void take_error(struct rank *rank, const struct ipc_frame *frame)
         sim_violation("rank %u: malformed ERROR", rank->number);
         return;
     }
-    sim_say("rank %u is told: %s", rank->number, m.error.text);
+    sim_log("rank %u gets the error: %s", rank->number, m.error.text);
     if (frame->type == MSG_REFUSED) {
         if (rank->launch->last_step > 0 && rank->saving == rank->launch->last_step) {
             judge_last_refused(rank, &m.error);
@@ -509,7 +505,7 @@ static void take_answer(struct rank *rank, struct ipc_frame *frame)
         break;
     case MSG_OK:
         if (rank->launch->forged && !rank->joined) {
-            sim_violation("rank %u joins a world in which two machines have one name", rank->number);
+            sim_violation("rank %u joins a world in which two machines have the same name", rank->number);
         }
         *(rank->joined ? &rank->detached : &rank->joined) = true;
         break;
@@ -534,7 +530,7 @@ static void take_answer(struct rank *rank, struct ipc_frame *frame)
     }
 }
 
-/* The agent is gone. What is being copied goes on: the slots outlive it. */
+/* The agent is gone. A copy in progress continues, because the slots outlive the agent. */
 static void on_cut(struct rank *rank)
 {
     object_unref(rank->socket);
@@ -546,11 +542,11 @@ static void on_cut(struct rank *rank)
         rank->saving = 0;
     }
     if (rank->launch->forged && rank->launch->phase >= PHASE_JOIN) {
-        launch_fail(rank->launch, sim_between(10, 300) * MS, "its agent does not take the world");
+        launch_fail(rank->launch, sim_between(10, 300) * MS, "its agent refuses the world");
         return;
     }
     rank->connecting = true;
-    sim_after(COME_BACK_US, NULL, come_back, rank);
+    sim_after(COME_BACK_US, NULL, reconnect, rank);
 }
 
 static void on_frame(void *ctx, struct ipc_frame *frame)
@@ -565,7 +561,7 @@ static void on_frame(void *ctx, struct ipc_frame *frame)
         return;
     }
     if (msg_seq_decode(frame->payload, frame->len, &answered) != TCK_OK || answered.seq != rank->asked) {
-        sim_violation("rank %u gets an answer to nothing (type %u)", rank->number, frame->type);
+        sim_violation("rank %u gets an answer without a request (type %u)", rank->number, frame->type);
         return;
     }
     rank->asked = 0;
@@ -573,8 +569,7 @@ static void on_frame(void *ctx, struct ipc_frame *frame)
     rank_next(rank);
 }
 
-/* ---- saving
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 void rank_save(struct rank *rank, uint64_t step, bool to_storage, bool last)
 {
@@ -613,7 +608,7 @@ static void finish_copy(struct rank *rank)
     seal(rank, (struct version){rank->launch->term, step});
     slot_use_end(rank);
     judge_sealed(rank, step);
-    tell_step(rank, MSG_SEAL, step);
+    send_step(rank, MSG_SEAL, step);
     bases_sealed(rank->launch, step);
 }
 
@@ -631,12 +626,13 @@ static void end_later(void *ctx)
     rank_end(ctx);
 }
 
-/* It goes on where it was frozen, whatever has become of its launch and its slots; or it is killed before. */
+/* The trainer continues where it was frozen, whatever has happened to its launch and its slots, unless it is killed
+ * before. */
 static void wake_up(void *ctx)
 {
     struct rank *rank = ctx;
     if (rank->pid != 0 && sim_chance(60)) {
-        sim_say("rank %u of launch %u wakes up", rank->number, rank->launch->number);
+        sim_log("rank %u of launch %u wakes up", rank->number, rank->launch->number);
         finish_copy(rank);
         sim_after(sim_between(0, 500) * MS, NULL, end_later, rank);
     } else {
@@ -647,9 +643,9 @@ static void wake_up(void *ctx)
 void rank_kill(struct rank *rank)
 {
     if (rank->copying && sim_trait(TRAIT_FREEZES) && sim.us < faults.until_us && sim_chance(60)) {
-        sim_say("rank %u is frozen while it copies step %" PRIu64, rank->number, rank->saving);
+        sim_log("rank %u is frozen while it copies step %" PRIu64, rank->number, rank->saving);
         if (rank->socket != NULL && sim_chance(50)) {
-            ipc_hang_up(rank->socket); /* the agent had to write to it, and could not */
+            ipc_hang_up(rank->socket); /* the agent could not write to it */
         }
         sim_after(faults_lasting(20, 6000), NULL, wake_up, rank);
     } else {
@@ -657,7 +653,7 @@ void rank_kill(struct rank *rank)
     }
 }
 
-/* Half of it now, half when all is copied: what is torn shows. */
+/* Writes half of the image now and half at the end of the copy, so that torn images are detected. */
 static void take_grant(struct rank *rank, const struct ipc_frame *frame)
 {
     struct msg_grant m;
@@ -673,7 +669,7 @@ static void take_grant(struct rank *rank, const struct ipc_frame *frame)
             continue;
         }
         if (n == m.count || m.slots[n] >= shard->segment.slot_count) {
-            sim_violation("rank %u is granted other slots than there are", rank->number);
+            sim_violation("rank %u is granted slots that do not exist", rank->number);
             break;
         }
         shard->slot = m.slots[n++];
@@ -700,6 +696,6 @@ void rank_restored(struct rank *rank)
 {
     slot_use_end(&rank->restored);
     if (!rank->fresh) {
-        tell_step(rank, MSG_RESTORE_DONE, rank->version.step);
+        send_step(rank, MSG_RESTORE_DONE, rank->version.step);
     }
 }

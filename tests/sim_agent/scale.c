@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One version of a large job, and what becomes of it: what the agents say to each other, and what it costs the
- * coordinator's agent and the others. The job attaches, registers and saves one version, which is drained when it is
- * committed; then a machine is lost, and the job is launched again and restores from memory; then all machines are
- * lost, and it restores from storage. */
+ * Measures one version of a large job: the messages between agents, and the cost for the coordinator's agent and for
+ * the others. The job attaches, registers and saves one version, which is drained when it is committed; then a machine
+ * is lost, and the job is launched again and restores from memory; then all machines are lost, and it restores from
+ * storage. */
 #include "sim.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -15,11 +15,12 @@
 #include <sys/resource.h>
 
 #define LOOK_US   MS
-#define LIMIT_US  (300 * S) /* in which a phase ends */
+#define LIMIT_US  (300 * S) /* time limit of a phase */
 #define RETURN_US (100 * MS)
-#define SENDS_MAX 40 /* messages of the coordinator to each other node in a phase: no answer to one goes to all */
+#define SENDS_MAX \
+    40 /* messages of the coordinator to each other node in a phase: answers to one node must not go to all */
 
-/* The phases, in the order in which they come. */
+/* The phases, in order. */
 enum scale_phase {
     SCALE_ATTACH,
     SCALE_REGISTER,
@@ -37,16 +38,16 @@ static const char *const names[] = {"attach", "register",       "version", "drai
 static struct {
     enum scale_phase phase;
     uint64_t began_us;
-    uint32_t lost; /* the host that is lost alone */
+    uint32_t lost; /* the host that is lost first */
     bool json;
-    struct counts *before; /* of each host, when the phase began */
+    struct counts *before; /* of each host at the beginning of the phase */
 } scale;
 
-/* ---- what a phase costs ------------------------------------------------------------------------------------------ */
+/* ---- the cost of a phase ----------------------------------------------------------------------------------------- */
 
 struct cost {
     struct counts counts;
-    uint64_t heap; /* at its peak */
+    uint64_t heap; /* peak */
 };
 
 static struct cost cost_of(uint32_t host)
@@ -100,12 +101,12 @@ static void begin_count(void)
     scale.began_us = sim.us;
 }
 
-/* The phase that goes on is over: what it has cost the coordinator, and the other nodes on average. */
+/* The current phase has ended: prints its cost for the coordinator and, on average, for the other nodes. */
 static void end_phase(enum scale_phase phase)
 {
     struct cost coordinator = cost_of(0), others = {0};
     if (phase != scale.phase) {
-        sim_violation("the phase %s ends while %s goes on", names[phase], names[scale.phase]);
+        sim_violation("the phase %s ends during the phase %s", names[phase], names[scale.phase]);
         return;
     }
     for (uint32_t i = 1; i < sim.host_count; i++) {
@@ -146,7 +147,7 @@ static void print_end(void)
            seconds, mib);
 }
 
-/* ---- what has to be so when a phase is over ---------------------------------------------------------------------- */
+/* ---- the conditions for the end of a phase ---------------------------------------------------------------------- */
 
 static struct term_context *term_of(uint32_t host)
 {
@@ -155,7 +156,7 @@ static struct term_context *term_of(uint32_t host)
     return tc != NULL && !tc->closed && job.launch != NULL && tc->world.term == job.launch->term ? tc : NULL;
 }
 
-static bool all_are_told(const struct launch *launch, bool of_publish)
+static bool all_are_notified(const struct launch *launch, bool of_publish)
 {
     uint32_t r = 0;
     while (r < launch->count && launch->ranks[r].status != NULL &&
@@ -166,7 +167,7 @@ static bool all_are_told(const struct launch *launch, bool of_publish)
     return r == launch->count;
 }
 
-/* The base has all its copies again, and all nodes know. */
+/* True if the base has all its copies again and all nodes know it. */
 static bool all_are_based(void)
 {
     uint32_t i = 0;
@@ -176,7 +177,7 @@ static bool all_are_based(void)
     return i == sim.host_count;
 }
 
-/* What the ranks restore is compared with what they have saved (rank.c); this is where it comes from. */
+/* Checks the source of the restore; rank.c compares the restored bytes with the saved ones. */
 static void check_restored(const struct launch *launch, bool from_storage)
 {
     uint64_t wanted = 0, read = 0;
@@ -185,7 +186,7 @@ static void check_restored(const struct launch *launch, bool from_storage)
         rank_shard_ids(launch->shape, r, infos);
         wanted += infos[0].image_bytes;
         if (launch->ranks[r].fresh || launch->ranks[r].version.step != 1) {
-            sim_violation("rank %u has not restored step 1", r);
+            sim_violation("rank %u did not restore step 1", r);
         }
     }
     for (uint32_t i = 0; i < sim.host_count; i++) {
@@ -206,7 +207,7 @@ static void save(struct launch *launch)
     }
 }
 
-static void ask_for_drain(void *ctx)
+static void request_drain(void *ctx)
 {
     struct event event = {.type = EVENT_DRAIN_ASKED};
     (void)ctx;
@@ -220,15 +221,15 @@ static void lose_all(void)
     }
 }
 
-/* Begins the next phase if the one that goes on is over. */
-static void look(struct launch *launch)
+/* Begins the next phase if the current one is over. */
+static void advance(struct launch *launch)
 {
-    if (scale.phase == SCALE_VERSION && all_are_told(launch, false)) {
-        judge_look();
+    if (scale.phase == SCALE_VERSION && all_are_notified(launch, false)) {
+        judge_all();
         end_phase(SCALE_VERSION);
-        host_run(&sim.hosts[0], ask_for_drain, NULL);
-    } else if (scale.phase == SCALE_DRAIN && all_are_told(launch, true)) {
-        judge_look();
+        host_run(&sim.hosts[0], request_drain, NULL);
+    } else if (scale.phase == SCALE_DRAIN && all_are_notified(launch, true)) {
+        judge_all();
         end_phase(SCALE_DRAIN);
         host_lose(&sim.hosts[scale.lost], RETURN_US);
     } else if (scale.phase == SCALE_RESTORE_MEMORY && all_are_based()) {
@@ -242,14 +243,14 @@ static void look(struct launch *launch)
     }
 }
 
-static void look_again(void *ctx)
+static void advance_later(void *ctx)
 {
     struct launch *launch = ctx;
     if (!launch->dead && scale.phase < SCALE_PHASES) {
-        look(launch);
+        advance(launch);
     }
     if (!launch->dead && scale.phase < SCALE_PHASES) {
-        sim_after(LOOK_US, NULL, look_again, launch);
+        sim_after(LOOK_US, NULL, advance_later, launch);
     }
 }
 
@@ -258,7 +259,7 @@ void scale_train(struct launch *launch)
     if (scale.phase == SCALE_VERSION) {
         save(launch);
     }
-    look_again(launch);
+    advance_later(launch);
 }
 
 void scale_phase_over(const struct launch *launch)
@@ -298,7 +299,7 @@ static void run(void)
         }
     }
     if (!job.done && sim.violation[0] == '\0') {
-        sim_violation("nothing happens any more in the phase %s", names[scale.phase]);
+        sim_violation("no more events happen in the phase %s", names[scale.phase]);
     }
 }
 

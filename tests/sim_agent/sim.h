@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Many agents in one process, over a world that is all made up: time, network, memory that outlives them, processes.
- * The agents are the product's own code, from agent.c down to the session handshake, the segments' headers and the
- * directories of published versions. Their lowest calls end here instead of in the kernel (the linker's choice: a
- * symbol that is defined here is not taken from the libraries): loop.h, pool.h, clock.h, ipc.h, link.h, uring.h,
+ * Runs many agents in one process, in a simulated world: time, network, memory that outlives agents, processes. The
+ * agents are the product's own code, from agent.c down to the session handshake, the segments' headers and the
+ * directories of published versions. Their lowest-level calls are implemented here instead of in the kernel (the linker
+ * does not take a symbol that is defined here from the libraries): loop.h, pool.h, clock.h, ipc.h, link.h, uring.h,
  * memory_pages.h, sd_notify.h, catalog.h, process.h, lock.h, bounded.h, log.h; and some system calls, by --wrap.
- * Storage is a file system of the world's own.
+ * Storage is an in-memory file system.
  *
- * A schedule is its seed. There is one world in a process, since clock_ms() has no argument to find it by. */
+ * The seed determines the whole schedule. There is one world per process, because clock_ms() has no argument that could
+ * select one. */
 #ifndef TCK_SIM_AGENT_SIM_H
 #define TCK_SIM_AGENT_SIM_H
 
@@ -39,24 +40,24 @@ struct shape;
 
 typedef void sim_fn(void *ctx);
 
-/* ---- world.c: time, chance, whose turn it is ------------------------------------------------------------------- */
+/* ---- world.c: time, random choices, the event queue -------------------------------------------------------------- */
 
 struct counts {
     uint64_t messages, bytes; /* between agents, as sent */
     uint64_t received;        /* messages */
-    uint64_t transferred;     /* bytes of images that are sent, */
-    uint64_t stored;          /* that are written to storage or read there */
+    uint64_t transferred;     /* bytes of images that are sent */
+    uint64_t stored;          /* bytes that are written to or read from storage */
     uint64_t frames;          /* with trainers, both ways */
     uint64_t calls;           /* of an agent's code */
-    uint64_t ns;              /* of a processor, in them; 0 unless measured */
+    uint64_t ns;              /* CPU time of these calls; 0 unless measured */
 };
 
 struct scheduled {
     uint64_t us, sequence;
     sim_fn *fn;
     void *ctx;
-    struct host *host; /* NULL: the world's own */
-    uint32_t life;     /* of the host's agent; in another one it does not run */
+    struct host *host; /* NULL: the event belongs to the world */
+    uint32_t life;     /* of the host's agent: the event does not run in a later life */
 };
 
 struct sim {
@@ -77,48 +78,48 @@ struct sim {
 
 extern struct sim sim;
 
-/* What a schedule may be like beside the dice, of which this takes nothing: others stay what they are when a trait is
- * added. */
+/* Traits of schedules. They use no random numbers of the schedule, so adding a trait does not change other schedules.
+ */
 enum trait {
     TRAIT_FREEZES,  /* trainers are frozen in the middle of a copy */
     TRAIT_SAME_RUN, /* a launch has the run id of the one before */
-    TRAIT_SLOW,     /* bytes are on their way between agents for a while */
-    TRAIT_ISOLATES, /* a node is out of all others' reach */
+    TRAIT_SLOW,     /* bytes between agents are delayed */
+    TRAIT_ISOLATES, /* a node is cut off from all others */
     TRAIT_SECOND,   /* the job is started a second time while it runs */
-    TRAIT_DAMAGE,   /* copies go bad in memory */
-    TRAIT_DOUBTS,   /* storage cannot tell what it has, or has lost some of it */
-    TRAIT_DOMAINS,  /* two machines each are lost together */
+    TRAIT_DAMAGE,   /* copies are damaged in memory */
+    TRAIT_DOUBTS,   /* storage is damaged, outdated or temporarily unreadable */
+    TRAIT_DOMAINS,  /* machines are lost in pairs */
     TRAIT_KEEPS_FEW,
-    TRAIT_BASE_GOES_BAD, /* before it is protected */
-    TRAIT_SLOW_DRAINS,   /* and some are asked for */
+    TRAIT_BASE_GOES_BAD, /* a base is damaged before it is protected */
+    TRAIT_SLOW_DRAINS,   /* drains are slow, and some are requested by users */
     TRAIT_OVERLOADED,    /* saves come faster than copies */
-    TRAIT_RESHARDS,      /* starts come with another number of ranks, */
-    TRAIT_MOVES,         /* or on other machines */
+    TRAIT_RESHARDS,      /* launches have another number of ranks */
+    TRAIT_MOVES,         /* launches run on other machines */
     TRAIT_CATALOG,
-    TRAIT_LAST_STEP, /* the training ends with a step that is brought to storage */
-    TRAIT_ASKS_STEP, /* starts ask for a given step */
+    TRAIT_LAST_STEP, /* the training ends with a step that must be saved to storage */
+    TRAIT_ASKS_STEP, /* launches request a given step */
     TRAIT_SPREADS,   /* trainers pass shards on to each other */
-    TRAIT_NAMESAKES, /* machines have one name */
+    TRAIT_NAMESAKES, /* several machines have the same name */
     TRAIT_TWINS_DIFFER,
-    TRAIT_LAST_DRAIN_FAILS, /* the first drains of the last step do */
-    TRAIT_LATE_REPORTS,     /* what a node says of its drain arrives late, and others fail meanwhile */
-    TRAIT_TIMERS_FIRST,     /* an agent that was stopped runs what was due before it reads what has arrived */
-    TRAIT_STANDS_STILL      /* the coordinator's agent is stopped while it recovers */
+    TRAIT_LAST_DRAIN_FAILS, /* the first drains of the last step fail */
+    TRAIT_LATE_REPORTS,     /* a node's report about its drain arrives late, while other nodes fail */
+    TRAIT_TIMERS_FIRST,     /* an agent that was stopped runs due timers before it handles what has arrived */
+    TRAIT_STANDS_STILL      /* the coordinator's agent is stopped during a recovery */
 };
 bool sim_trait(enum trait trait);
 
 uint64_t sim_random(void);
-uint64_t sim_between(uint64_t low, uint64_t high); /* both included */
+uint64_t sim_between(uint64_t low, uint64_t high); /* inclusive */
 bool sim_chance(uint32_t percent);
-/* Runs fn(ctx) in delay_us; as the host's agent, if it still lives, or as the world (NULL). */
+/* Runs fn(ctx) after delay_us as the host's agent, if it is still alive, or as the world (host NULL). */
 void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx);
-/* The next event; false: there is none, or the schedule is over. */
+/* Runs the next event. False: there is none, or the schedule is over. */
 bool sim_step(void);
-void sim_say(const char *fmt, ...) printf_like(1, 2);
-/* A promise is broken: ends the schedule. The first one counts. */
+void sim_log(const char *fmt, ...) printf_like(1, 2);
+/* Reports a violation of a guarantee and ends the schedule. Only the first one counts. */
 void sim_violation(const char *fmt, ...) printf_like(1, 2);
 
-/* ---- hosts.c: machines, their agents' lives, what outlives them ------------------------------------------------ */
+/* ---- hosts.c: machines, the life cycle of their agents, what outlives them --------------------------------------- */
 
 struct parked {
     struct parked *next;
@@ -131,56 +132,56 @@ struct host {
     char name[CONFIG_NAME];
     struct config config;
     uint32_t domain;
-    char *settings;      /* the same as its trainers send it */
-    struct agent *agent; /* NULL: it does not run */
+    char *settings;      /* the same, as its trainers send it */
+    struct agent *agent; /* NULL: it is not running */
     struct loop *loop;
     struct link *link;
     uint32_t life;
-    uint32_t heap_owner;        /* its agent, in heap.h */
-    jmp_buf death;              /* of _exit */
-    uint32_t dies_in;           /* so many things that it does; 0: it does not */
-    bool deaf;                  /* storage refuses this host */
-    uint64_t hangs_until_us;    /* calls to storage return then */
+    uint32_t heap_owner;        /* of its agent (heap.h) */
+    jmp_buf death;              /* target of _exit */
+    uint32_t dies_in;           /* number of externally visible operations until it dies; 0: it does not */
+    bool storage_refused;       /* storage refuses this host */
+    uint64_t hangs_until_us;    /* calls to storage return at this time */
     uint64_t stopped_until_us;  /* its agent does not run (SIGSTOP) */
-    uint64_t short_until_us;    /* of memory: some jobs cannot be given to a pool */
+    uint64_t short_until_us;    /* out of memory until then: some jobs cannot be submitted to a pool */
     bool noisy;                 /* some chunks that it receives have wrong bytes */
-    bool interrupts;            /* something happens while it sends its next chunk, */
-    bool isolates;              /* once it has sent its next READY */
-    uint64_t isolated_until_us; /* it has no connections */
+    bool interrupts;            /* a fault occurs while it sends its next chunk */
+    bool isolates;              /* it is isolated once it has sent its next READY */
+    uint64_t isolated_until_us; /* it has no connections until then */
     bool gone;                  /* the machine is down */
-    bool ran;                   /* its agent's code, since the judge looked */
-    bool changed;               /* or what lies in its memory, perhaps */
+    bool ran;                   /* its agent's code has run since the last check */
+    bool changed;               /* the contents of its memory may have changed since the last check */
     pid_t pid;
     struct object *listener;
     struct parked *parked;
     struct object *sockets;           /* its agent's ends */
-    uint64_t adopted;                 /* highest term that it was seen to have adopted */
-    struct version watermark;         /* newest commit that it was seen to know of, */
-    uint64_t decided_in;              /* and by a decision of which term; */
-    struct version knows;             /* newest one since it was set up, */
-    struct version restored;          /* and version restored */
+    uint64_t adopted;                 /* highest term that it is known to have adopted */
+    struct version watermark;         /* newest commit that it is known to know of */
+    uint64_t decided_in;              /* term of the decision that it learned this from */
+    struct version knows;             /* newest commit since the machine was set up */
+    struct version restored;          /* version that was restored since then */
     uint64_t lost_us;                 /* when its memory was lost last */
-    uint64_t judged_term, judged_seq; /* the decision of its coordinator that was judged last */
+    uint64_t judged_term, judged_seq; /* the last decision of its coordinator that was checked */
     struct counts counts;
 };
 
 void hosts_make(uint32_t count, const char *config_text);
 void host_start(struct host *host);
-/* Its agent dies; its supervisor starts another in restart_us. */
+/* Kills its agent; its supervisor starts another one after restart_us. */
 void host_kill_agent(struct host *host, uint64_t restart_us);
-/* How long a stopped agent does nothing before it continues. */
+/* Stops its agent for this time. */
 void host_stop_agent(struct host *host, uint64_t for_us);
-/* Its agent and its supervisor die, and with them what was kept; trainers live. */
+/* Kills its agent and its supervisor, which loses the kept descriptors; trainers survive. */
 void host_forget(struct host *host, uint64_t restart_us);
-/* With all its memory; another machine of the same name comes in return_us. */
+/* Loses the machine with all its memory; another machine with the same name appears after return_us. */
 void host_lose(struct host *host, uint64_t return_us);
-/* That this process has had. */
+/* The CPU time of this process. */
 uint64_t processor_ns(void);
-/* Says what lies in its memory. */
+/* Logs the contents of its slots. */
 void host_show_slots(const struct host *host);
-/* The agent does something that others see: it may die here. */
+/* The agent is about to perform an externally visible operation: it may die here. */
 void host_does_something(void);
-/* Calls fn(ctx) as the host's agent and does what its loop does after a callback. */
+/* Calls fn(ctx) as the host's agent, followed by the loop's work after a callback. */
 void host_run(struct host *host, sim_fn *fn, void *ctx);
 
 /* ---- loop.c ----------------------------------------------------------------------------------------------------- */
@@ -189,22 +190,22 @@ void loop_after_callback(struct loop *loop);
 bool loop_is_stopped(const struct loop *loop);
 /* The object may have become readable. */
 void object_wake(struct object *object);
-/* Work that the current agent waits for. */
+/* Runs the pool jobs that the current agent waits for. */
 void pools_work(struct host *host);
 
-/* ---- objects.c: descriptors that no kernel knows ---------------------------------------------------------------- */
+/* ---- objects.c: descriptors that the kernel does not know -------------------------------------------------------- */
 
 enum object_kind { OBJECT_MEMORY, OBJECT_SOCKET, OBJECT_LISTENER, OBJECT_PROCESS, OBJECT_FILE, OBJECT_OTHER };
 
 struct frame {
     struct frame *next;
-    struct ipc_frame ipc; /* descriptors as numbers of the receiver */
+    struct ipc_frame ipc; /* descriptors are numbers of the receiver */
     struct object *to;
 };
 
 struct object {
     enum object_kind kind;
-    uint32_t refs; /* descriptors, mappings and who else holds it */
+    uint32_t refs; /* from descriptors, mappings and other owners */
     struct loop_fd *source;
     /* memory */
     uint8_t *base;
@@ -214,9 +215,9 @@ struct object {
     struct frame *first, **end;
     uint64_t arrives_us;
     bool hung_up;
-    struct host *host; /* of an agent's end */
+    struct host *host; /* of the agent's end */
     struct object *next_socket;
-    void (*got)(void *ctx, struct ipc_frame *frame); /* of a trainer's end; frame NULL: it is cut */
+    void (*got)(void *ctx, struct ipc_frame *frame); /* of the trainer's end; frame NULL: the connection was cut */
     void *ctx;
     /* process */
     pid_t pid;
@@ -230,43 +231,41 @@ struct object *object_new(enum object_kind kind);
 void object_ref(struct object *object);
 void object_unref(struct object *object);
 int object_fd(struct object *object); /* a new descriptor */
-struct object *object_of(int fd);     /* NULL: it is the kernel's */
+struct object *object_of(int fd);     /* NULL: it belongs to the kernel */
 void fd_close(int fd);
-/* The descriptor is this object's from now on; takes a reference over. */
+/* Makes the descriptor refer to this object; takes over a reference. */
 void object_replace(int fd, struct object *object);
 
-/* ---- slot_uses.c ---------------------------------------------------------------------------------------------------
- */
+/* ---- slot_uses.c ------------------------------------------------------------------------------------------------- */
 
-/* From now on until slot_use_end(who) the slot with these bytes must not be given to anybody; or until the agent dies
- * (NULL: whoever dies). */
+/* Until slot_use_end(who), the slot with these bytes must not be given to another user. The use also ends with this
+ * agent (NULL: with none). */
 void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent);
 void slot_use_end(const void *who);
-/* A trainer restores from there; the slot's bytes have gone bad. */
+/* slot_use_restore: a trainer restores from the slot. slot_use_damaged: the slot's bytes were damaged. */
 void slot_use_restore(const void *who, const void *at);
 void slot_use_damaged(const void *image);
 
 /* ---- files.c: storage -------------------------------------------------------------------------------------------- */
 
-/* Whether the current host is cut off; then errno says so. */
+/* True, with errno set, if the current host is cut off from storage. */
 bool storage_refuses(void);
 int file_open(int dir_fd, const char *name, int flags);
 void file_closed(struct file *file);
 ssize_t file_write(int fd, const void *from, size_t len);
 void file_stat(const struct file *file, struct stat *out);
 
-/* ---- storage_doubts.c ----------------------------------------------------------------------------------------------
- */
+/* ---- storage_doubts.c -------------------------------------------------------------------------------------------- */
 
 struct entry;
-/* Opening this entry of the directory fails for the current host. */
+/* True if opening this entry of the directory fails for the current host. */
 bool doubts_hide(const struct file *dir, const struct entry *entry);
-/* What the current host sees in the directory; NULL: an error, as errno says. */
+/* The entries that the current host sees in the directory; NULL, with errno set, on an error. */
 const struct entry *doubts_list(const struct file *dir);
 void doubts_claimed(const struct file *dir);
 bool doubts_of_notes(void);
 void doubts_plan(void);
-/* Something goes bad, or cannot be read until then. */
+/* Damages something on storage, or makes it unreadable until then. */
 void doubts_strike(uint64_t until_us);
 
 #define VERSION_MOST ((struct version){UINT64_MAX, UINT64_MAX})
@@ -275,44 +274,41 @@ struct published_version {
     struct version version;
     bool torn;
 };
-/* The newest published version below at->version; false: there is none. */
+/* Finds the newest published version below at->version. False: there is none. */
 bool published_next(struct published_version *at);
 
-/* ---- catalog.c ------------------------------------------------------------------------------------------------------
- */
+/* ---- catalog.c --------------------------------------------------------------------------------------------------- */
 
 void catalog_lose(const struct host *host);
-/* There are catalogs, and none was lost yet. */
+/* True if there are catalogs and none has been lost. */
 bool catalog_is_complete(void);
 
-/* ---- damage.c -------------------------------------------------------------------------------------------------------
- */
+/* ---- damage.c ---------------------------------------------------------------------------------------------------- */
 
 void damage_plan(void);
-/* A bit of this verified slot flips. */
+/* Flips a bit of this verified slot. */
 void damage_slot(struct host *host, struct segment *segment, uint32_t k);
-/* The host's copy went bad once; whether it was fetched again since is not known here. */
-/* This version was restored: copies of it go bad that are the only ones, before there are others. */
+/* damage_is_known: the host's copy was damaged once; it may have been fetched again since. */
+/* This version was restored: damages copies of it that are the only ones, before others exist. */
 void damage_base(const struct shape *shape, struct version base);
 void damage_only_copies(const struct shape *shape, struct version version);
-/* In the image that a host sends, if it is one. */
+/* Damages the image that a host is sending, if it is an image. */
 void damage_sent(struct host *host, const void *image);
-/* In one of the copies of what was committed last, when nothing is saved any more; false: in none. */
+/* Damages one of the copies of the last commit when nothing is saved any more. False: none was damaged. */
 bool damage_at_rest(const struct shape *shape, struct version version);
 bool damage_is_known(const struct host *host, struct hash128 shard, struct version version);
 uint32_t damage_count(struct version version);
 
-/* ---- bases.c --------------------------------------------------------------------------------------------------------
- */
+/* ---- bases.c ----------------------------------------------------------------------------------------------------- */
 
 void bases_plan(void);
-/* The job must not end yet. */
+/* True if the job must not end yet. */
 bool bases_wait(const struct launch *launch);
-/* One more rank has sealed this step. */
+/* Another rank has sealed this step. */
 void bases_sealed(struct launch *launch, uint64_t step);
-/* Its trainers have restored. */
+/* The launch's trainers have restored. */
 void bases_restored(struct launch *launch);
-/* How long a chunk is on its way for that. */
+/* How long a chunk is delayed for these schedules. */
 uint64_t bases_slowness_us(void);
 
 /* ---- ipc.c ------------------------------------------------------------------------------------------------------ */
@@ -328,14 +324,14 @@ void process_end(pid_t pid);
 
 /* ---- link.c ----------------------------------------------------------------------------------------------------- */
 
-/* Of a host whose agent has died. */
+/* Ends the link of a host whose agent has died. */
 void link_lost(struct link *link);
-/* Cuts what there is between two agents. */
+/* Cuts the connections between two agents. */
 void link_cut(struct host *a, struct host *b);
-/* Nothing arrives there for so long; then all of it does. */
+/* Delays everything between them for this time. */
 void link_stall(struct host *a, struct host *b, uint64_t for_us);
 
-/* Cuts all that a host has with others, and lets it make none for so long. */
+/* Cuts all connections of a host, and prevents new ones for this time. */
 void link_isolate(struct host *host, uint64_t for_us);
 
 /* ---- launch.c, rank.c: trainers ---------------------------------------------------------------------------------- */
@@ -374,69 +370,69 @@ struct rank {
     uint32_t shard_count, mapped;
     uint64_t saving;                  /* step being copied, 0 none */
     bool copying;                     /* it has slots for it */
-    uint64_t freezes_us;              /* in the middle of its next copy, for so long */
-    uint64_t asked_step, sealed_step; /* newest that was begun, that was sealed */
-    bool was_cut;                     /* and the agent that it is back at may not know of those */
+    uint64_t freezes_us;              /* how long it freezes in the middle of its next copy */
+    uint64_t asked_step, sealed_step; /* newest step that was begun, and that was sealed */
+    bool was_cut;                     /* the agent that it has reconnected to may not know of those steps */
     uint64_t committed, published, failed;
     struct version version; /* restored */
     bool fresh, resharded;
-    bool lacks[2]; /* its node has not this shard: a twin passes it on */
+    bool lacks[2]; /* its node lacks this shard, and a twin passes it on */
     char passed_over[PASSED_TEXT_BYTES];
 };
 
-/* How the state is cut, and which machines it is on: another start may have it otherwise. */
+/* The sharding of the state, and the machines: they may differ between launches. */
 struct shape {
-    uint32_t number; /* of how it is cut */
+    uint32_t number; /* of the sharding */
     uint32_t ranks_per_host, ranks, twins;
-    uint32_t first_host, hosts; /* one after the other, from the last on to the first */
+    uint32_t first_host, hosts; /* consecutive, wrapping around after the last host */
 };
 
 struct launch {
     const struct shape *shape;
     uint32_t number;
     enum phase phase;
-    uint64_t phase_us;   /* since when */
+    uint64_t phase_us;   /* when the phase began */
     uint64_t claimed_us; /* when it began to claim its term */
     struct rank *ranks;
     uint32_t count, arrived;
     uint64_t term;
     struct world world;
-    uint64_t step, steps;        /* done, to do */
-    uint64_t last_step, last_us; /* being brought to storage, since when; 0: not yet */
-    bool rests;                  /* it saves nothing any more */
-    uint32_t last_aborts;        /* of last steps, although nothing fails any more */
+    uint64_t step, steps;        /* steps done, and to do */
+    uint64_t last_step, last_us; /* last step being saved to storage, and since when; 0: not yet */
+    bool rests;                  /* it no longer saves */
+    uint32_t last_aborts;        /* aborts of last steps after the last fault */
     bool dead;
     char run_id[32];
-    bool takes_over; /* it is configured to */
+    bool takes_over; /* takeover is configured */
     uint64_t began_us;
-    uint64_t asked_step; /* to restore; or TCK_NEWEST */
+    uint64_t asked_step; /* step that it requests, or TCK_NEWEST */
     bool spreads;        /* its ranks pass shards on to each other */
-    bool noted;          /* when it claimed its term, storage said that something was committed */
-    bool forged;         /* its ranks send a world in which two machines have one name */
+    bool noted;          /* when it claimed its term, storage had a note of a commit */
+    bool forged;         /* its ranks send a world in which two machines have the same name */
     struct launch *next; /* older */
 };
 
-/* What the job is like. */
+/* The job. */
 struct job {
-    struct shape shapes[2], newest; /* what there may be; of the newest launch */
+    struct shape shapes[2], newest; /* possible shapes; the shape of the newest launch */
     uint32_t shards;                /* of a rank: 1 or 2 */
     uint32_t image_bytes;
     uint64_t step_us, steps;
-    uint64_t stagger_us; /* ranks come to a phase within that time */
+    uint64_t stagger_us; /* ranks reach a phase within this time */
     uint32_t save_every, store_every;
     uint32_t copies;
     uint32_t kept; /* published versions that retention keeps */
     struct launch *launch;
-    struct launch *second;         /* started beside it, and has no term yet */
-    uint64_t committed, published; /* of this launch, as its trainers were told */
+    struct launch *second;         /* second launch, started during this one, that has no term yet */
+    uint64_t committed, published; /* newest steps of this launch as reported to its trainers */
     uint32_t launches, restores, commits, publishes;
-    bool back;       /* the next launch has the layout of what was saved */
-    bool done, lost; /* lost: what was saved is, and that was told */
+    bool back;       /* the next launch has the layout of the saved versions */
+    bool done, lost; /* lost: the saved versions are lost, and the loss was reported */
 };
 extern struct job job;
 
 void launch_begin(void *unused);
-/* All trainers are killed; another launch comes in again_us. */
+/* All trainers are killed; the next launch begins after again_us. */
 void launch_fail(struct launch *launch, uint64_t again_us, const char *why);
 void launch_arrived(struct rank *rank);
 /* A rank has claimed a term. */
@@ -445,139 +441,132 @@ void launch_claimed(struct rank *rank, uint64_t term);
 void launch_second(void);
 /* A rank's agent has refused. */
 void launch_refused(struct rank *rank, const struct error *err);
-/* The next one has its state cut in the other way: that is what there is. */
+/* The next launch uses the other sharding, which is that of the saved versions. */
 void launch_reshape(const struct launch *launch);
 void launch_host_lost(struct host *host);
-/* It saves nothing any more. */
+/* True if the launch no longer saves. */
 bool launch_rests(const struct launch *launch);
-/* Whether the start that has this term asked for a given step. */
+/* True if the launch that has this term requested a given step. */
 bool launch_asked_step_in(uint64_t term);
 
 void rank_next(struct rank *rank);
-/* Asks for the term after its own, though it has one; false: it cannot now. */
+/* Claims another term although it has one. False: it cannot now. */
 bool rank_claim_again(struct rank *rank);
-/* It may be frozen in the middle of a copy: then it goes on with that some time, and ends later. */
+/* Kills the rank. If it is frozen in the middle of a copy, it may continue the copy later and end after that. */
 void rank_kill(struct rank *rank);
-/* At once. */
+/* Ends the rank at once. */
 void rank_end(struct rank *rank);
-/* The ranks could not pass on what some of them lack. */
+/* The ranks could not pass missing shards on to each other. */
 void rank_restore_again(struct rank *rank);
-/* All ranks have their bytes. */
+/* All ranks have their restored bytes. */
 void rank_restored(struct rank *rank);
 void rank_save(struct rank *rank, uint64_t step, bool to_storage, bool last);
 void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info out[2]);
-/* A bit each. */
+/* One bit per host. */
 uint64_t shape_hosts(const struct shape *shape);
-/* What the image of a shard is at a version. */
+/* The contents of a shard's image at a version. */
 void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
 bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
 
-/* ---- judge.c ------------------------------------------------------------------------------------------------------
- */
+/* ---- judge.c ----------------------------------------------------------------------------------------------------- */
 
 void judge_event(void); /* after every event */
-/* Slots of the shard, or bytes in them, may be others now; shard NULL: of any. */
+/* Slots of the shard, or their bytes, may have changed; shard NULL: those of any shard. */
 void judge_memory_changed(struct host *host, const struct hash128 *shard);
 void judge_gone_back(struct version base);
 void judge_restored(struct launch *launch);
-/* All ranks were told that nothing can be had. */
+/* All ranks got the error that nothing can be restored. */
 void judge_unrecoverable(const struct launch *launch, const struct error *err);
-/* Nothing was saved for a while, and nothing failed. */
+/* Nothing was saved for a while, and there were no faults. */
 void judge_settled(const struct launch *launch);
 void judge_sealed(const struct rank *rank, uint64_t step);
 void judge_host_lost(struct host *host);
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
-/* save_dir no longer says that something was committed. */
+/* save_dir no longer has a note of a commit. */
 void judge_note_emptied(void);
-/* A published version went bad. */
+/* A published version was damaged. */
 void judge_torn(struct version version);
-/* What is committed by this decision, is owed to storage. */
+/* A drain of the version that this decision commits was requested. */
 void judge_drain_asked(const struct decision *d);
-/* This name leaves the job's directory. */
+/* This name is removed from the job's directory. */
 void judge_removed(const char *name);
-/* All of it, for a world too large to be judged after every event. */
-void judge_look(void);
+/* Checks everything, for a world too large to be checked after every event. */
+void judge_all(void);
 /* Checks that what is published was sealed by all ranks. */
 void judge_published(struct version version);
 
-/* Its agent counts a copy in its memory, and its bytes are right. */
+/* True if the agent counts a copy in its memory and the bytes are right. */
 bool judge_has_copy(const struct host *host, const struct shard_info *shard, struct version version);
 
-/* ---- judge_bases.c --------------------------------------------------------------------------------------------------
- */
+/* ---- judge_bases.c ----------------------------------------------------------------------------------------------- */
 
-/* What its coordinator decides of a term's base. */
+/* Checks the coordinator's decision about its term's base. */
 void judge_base(const struct decision *d);
 
-/* ---- judge_decisions.c ----------------------------------------------------------------------------------------------
- */
+/* ---- judge_decisions.c ------------------------------------------------------------------------------------------- */
 
-/* Of the coordinator that runs there, if one does. */
+/* Checks the decision of the coordinator on this host, if there is one. */
 void judge_decision(struct host *host);
 bool judge_is_over(struct version version);
-bool judge_is_committed(struct version version); /* and nothing newer is */
-/* Trainers believe that it will never be committed. */
-void judge_told_failed(struct version version);
+bool judge_is_committed(struct version version); /* and nothing newer is committed */
+/* It was reported to trainers as failed, so it must never be committed. */
+void judge_reported_failed(struct version version);
 
-/* ---- judge_saves.c --------------------------------------------------------------------------------------------------
- */
+/* ---- judge_saves.c ----------------------------------------------------------------------------------------------- */
 
-/* What stands on the rank's status page. */
-void judge_told(struct rank *rank);
+/* Checks the rank's status page. */
+void judge_status(struct rank *rank);
 /* A slot's header changes. */
 void judge_header(const struct slot_header *before, const struct slot_header *now);
-/* Another agent's copy of this version is given a slot. */
+/* A slot is granted for another agent's copy of this version. */
 void judge_copy_taken(const struct agent *agent, struct version version);
-/* A rank that asked for room for the training's last step. */
+/* A rank was refused a slot for the training's last step. */
 void judge_last_refused(const struct rank *rank, const struct error *err);
 
-/* ---- judge_storage.c ------------------------------------------------------------------------------------------------
- */
+/* ---- judge_storage.c --------------------------------------------------------------------------------------------- */
 
-/* The newest version that is promised to be on storage. */
+/* The newest version that is guaranteed to be on storage. */
 struct version stored_promise(void);
-void stored_told(struct version version);
+void stored_reported(struct version version);
 void stored_restored(uint64_t term, struct version version);
-/* Storage says, or may say, that a term before this one has committed something. */
+/* True if storage has, or may have, a note that a term before this one has committed. */
 bool stored_notes(uint64_t term);
-/* All ranks read it there, in another layout than it has. */
+/* All ranks read this version from storage, in a layout other than its own. */
 void stored_resharded(struct launch *launch, struct version version);
-/* The newest damaged version that is newer than this one, in words; NULL: there is none. */
+/* Text that names the newest damaged version newer than this one; NULL if there is none. */
 const char *stored_passed_over(struct version version);
 void judge_end(void);
 
-/* ---- scale.c, main.c ----------------------------------------------------------------------------------------------
- */
+/* ---- scale.c, main.c --------------------------------------------------------------------------------------------- */
 
-/* One version of a large job, with what each of its phases costs, as a table or as a JSON object a line. */
+/* Runs one version of a large job and prints the cost of each phase, as a table or as one JSON object per line. */
 void scale_run(uint32_t hosts, uint32_t ranks_per_host, bool json);
-/* All ranks have come to the end of their launch's phase, */
+/* All ranks have reached the end of their launch's phase. */
 void scale_phase_over(const struct launch *launch);
-/* to its training. */
+/* All ranks have begun the training. */
 void scale_train(struct launch *launch);
-/* As the job wants them; hasty: with short time-outs. */
+/* Creates the job's hosts; hasty: with short time-outs. */
 void make_hosts(uint32_t hosts, uint32_t slots, bool hasty);
 
-/* ---- faults.c -----------------------------------------------------------------------------------------------------
- */
+/* ---- faults.c ---------------------------------------------------------------------------------------------------- */
 
 struct faults {
     bool any;
-    uint64_t until_us; /* none after this */
-    uint64_t last_us;  /* when the newest was over */
+    uint64_t until_us; /* no faults after this */
+    uint64_t last_us;  /* when the last fault ended */
     uint32_t count;
 };
 extern struct faults faults;
 void faults_plan(void);
-/* How long a fault takes, in microseconds; it is over then. */
+/* Chooses how long a fault lasts, in microseconds, and registers its end. */
 uint64_t faults_lasting(uint64_t low_ms, uint64_t high_ms);
-/* A chunk goes from a host that interrupts: for how long it is on its way. */
+/* A host with `interrupts` sends a chunk: returns how long it is delayed. */
 uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk);
 /* The training's last step is about to be saved; this host's agent decides on it. */
 void faults_strike_last(struct host *coordinator);
-/* This host's agent forms a term and asks the others what they have. */
+/* This host's agent forms a term and requests the others' inventories. */
 void faults_strike_recovery(struct host *coordinator);
-/* A fault is over then. */
+/* Registers that a fault ends at this time. */
 void faults_last(uint64_t us);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Who works on the bytes of slots: trainers that copy, chunks on their way between agents, reads from storage. Until
- * they have ended, a slot must not be given to anybody else. */
+ * Tracks the users of slots' bytes: trainers that copy, chunks in flight between agents, reads from storage. Until they
+ * have ended, a slot must not be given to any other user. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ struct slot_use {
     const void *who;
     const uint8_t *at;
     const char *what;
-    const struct host *agent; /* NULL: it does not end with an agent */
+    const struct host *agent; /* NULL: the use does not end with an agent */
     uint32_t life;
 };
 
@@ -20,7 +20,7 @@ static const char restores[] = "a trainer still restores from it";
 void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent)
 {
     if (sim.measure) {
-        return; /* a world too large to be judged like this */
+        return; /* the world is too large for this check */
     }
     struct slot_use *use = malloc(sizeof(*use));
     if (use == NULL) {
@@ -49,7 +49,7 @@ void slot_use_end(const void *who)
     }
 }
 
-/* Who reads it finds wrong bytes, whatever becomes of the slot. */
+/* Readers find wrong bytes, whatever happens to the slot. */
 void slot_use_damaged(const void *image)
 {
     struct slot_use **at = &uses;
@@ -74,12 +74,12 @@ static void check_unused(const struct segment *segment, uint32_t slot)
     struct slot_use **at = &uses;
     while (*at != NULL) {
         const struct slot_use *use = *at;
-        if (use->agent != NULL && use->agent->life != use->life) { /* it ended with its agent */
+        if (use->agent != NULL && use->agent->life != use->life) { /* the use ended with its agent */
             remove_use(at);
             continue;
         }
         if (use->at >= image && use->at < image + bytes) {
-            sim_violation("%s gives slot %u of a segment away, and %s", sim.current->name, slot, use->what);
+            sim_violation("%s gives away slot %u of a segment, although %s", sim.current->name, slot, use->what);
         }
         at = &(*at)->next;
     }

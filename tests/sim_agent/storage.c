@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transfers between memory and storage, which fail for a host that is cut off from it; manifests. */
+ * Transfers between memory and storage, which fail for a host that is cut off from storage; and manifests. */
 #include "sim.h"
 
 #include "tiers/manifest.h"
@@ -9,8 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- transfers (tiers/uring.h) -------------------------------------------------------------------------------------
- */
+/* ---- transfers (tiers/uring.h) ----------------------------------------------------------------------------------- */
 
 struct moving {
     struct moving *next;
@@ -74,7 +73,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
     *m = (struct moving){.next = uring->moving, .uring = uring, .ask = *transfer};
     uring->moving = m;
     if (transfer->direction == URING_READ) {
-        slot_use_begin(m, transfer->data, "storage is still read into it", uring->host);
+        slot_use_begin(m, transfer->data, "a read from storage still writes into it", uring->host);
     }
     sim_after(sim_trait(TRAIT_SLOW_DRAINS) ? sim_between(10, 400) * MS : sim_between(50, 3000), uring->host, on_moved,
               m);
@@ -84,7 +83,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
 void uring_free(struct uring *uring)
 {
     struct error outcome;
-    (void)error_set(&outcome, TCK_ERR_CANCELED, "the transfers end");
+    (void)error_set(&outcome, TCK_ERR_CANCELED, "transfers are canceled");
     for (struct moving *m = uring != NULL ? uring->moving : NULL; m != NULL; m = m->next) {
         if (!m->ended) {
             m->ended = true;
@@ -94,12 +93,10 @@ void uring_free(struct uring *uring)
     }
 }
 
-/* ---- manifests (tiers/manifest.h)
- * -------------------------------------------------------------------------------------
- */
+/* ---- manifests (tiers/manifest.h) -------------------------------------------------------------------------------- */
 
-/* What each text was parsed to: agents read the same manifest again and again, which would be a fifth of a schedule.
- * They are charged what it cost the first of them. */
+/* A cache of parsed manifests: agents read the same manifest repeatedly, which would take a fifth of the time of a
+ * schedule. Each reader is charged the cost of the first one. */
 struct parsed {
     struct parsed *next;
     struct manifest manifest;
@@ -140,7 +137,7 @@ tck_status_t __wrap_manifest_parse(const char *text, size_t len, struct manifest
         struct parsed *parsed = *at;
         if (parsed->len == len && memcmp(parsed->text, text, len) == 0) {
             *at = parsed->next;
-            parsed->next = all; /* it comes first: it will soon be asked for again */
+            parsed->next = all; /* moved to the front, because it will soon be read again */
             all = parsed;
             *out = manifest_copy(&parsed->manifest);
             if (sim.measure) {

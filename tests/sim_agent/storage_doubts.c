@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What storage cannot tell, or tells wrongly: published versions that are damaged or cannot be read for a while, notes
- * of terms likewise, listings that fail or are old. */
+ * Faults of storage: published versions and notes of terms that are damaged or temporarily unreadable, and listings
+ * that fail or are outdated. */
 #include "files.h"
 
 #include "tiers/manifest.h"
@@ -12,14 +12,14 @@
 #include <string.h>
 
 static struct {
-    uint64_t unlisted_until_us, unnoted_until_us; /* listings of the job's directory, and notes, give an error */
-    uint64_t old_until_us;                        /* listings of the job's directory may be old, */
-    struct entry *claimed;                        /* but not older than this */
+    uint64_t unlisted_until_us,
+        unnoted_until_us;  /* until then, listing the job's directory, and reading notes, fails */
+    uint64_t old_until_us; /* until then, listings of the job's directory may be outdated */
+    struct entry *claimed; /* listings are never older than this entry */
     uint64_t claimed_us;
 } doubts;
 
-/* ---- what a host gets ---------------------------------------------------------------------------------------------
- */
+/* ---- results for a host ------------------------------------------------------------------------------------------ */
 
 static bool is_note(const char *name)
 {
@@ -27,7 +27,7 @@ static bool is_note(const char *name)
     return term_name_parse(name, &term);
 }
 
-/* Otherwise nobody would get as far as to a recovery. */
+/* Without a claim, no launch would reach a recovery. */
 static bool is_claimed(void)
 {
     return job.launch != NULL && job.launch->phase >= PHASE_JOIN;
@@ -53,7 +53,7 @@ static void free_claimed(void)
     }
 }
 
-/* A term is claimed in the directory that is listed: nobody gets a listing from before it. */
+/* A term is claimed in the listed directory: no later listing is older than the claim. */
 void doubts_claimed(const struct file *dir)
 {
     if (!sim_trait(TRAIT_DOUBTS)) {
@@ -86,10 +86,9 @@ const struct entry *doubts_list(const struct file *dir)
     return is_old() ? doubts.claimed : dir->entries;
 }
 
-/* ---- published versions -------------------------------------------------------------------------------------------
- */
+/* ---- published versions ------------------------------------------------------------------------------------------ */
 
-/* The next newest one below this; NULL: there is none. */
+/* The newest version below this one; NULL if there is none. */
 static struct entry *newest_below(struct version below, struct version *version_out)
 {
     struct entry *newest = NULL;
@@ -111,7 +110,7 @@ bool published_next(struct published_version *at)
     return entry != NULL;
 }
 
-/* The newest one mostly: it is the one that counts. */
+/* Usually the newest version, which matters most. */
 static struct entry *choose_version(struct version *version_out)
 {
     struct version version = VERSION_MOST;
@@ -137,7 +136,7 @@ static struct file *choose_file(const struct file *dir, bool manifest)
     return chosen;
 }
 
-/* It is shorter than it was, or has another bit. A manifest stays no manifest of another format. */
+/* Truncates the file or flips a bit. A manifest must not turn into a manifest of another format. */
 static void tear_file(struct file *file, bool only_cut)
 {
     if (file->bytes > 0 && (only_cut || sim_chance(30))) {
@@ -154,7 +153,7 @@ static void tear_version(void)
     bool manifest = sim_chance(30);
     struct file *file = entry != NULL && !entry->file->torn ? choose_file(entry->file, manifest) : NULL;
     if (file != NULL) {
-        sim_say("published step %" PRIu64 " of term %" PRIu64 " is damaged%s", version.step, version.term,
+        sim_log("published step %" PRIu64 " of term %" PRIu64 " is damaged%s", version.step, version.term,
                 manifest ? ", in its manifest" : "");
         tear_file(file, manifest);
         entry->file->torn = true;
@@ -170,7 +169,7 @@ static void hide_version(uint64_t until_us)
         return;
     }
     bool only_files = sim_chance(50);
-    sim_say("published step %" PRIu64 " of term %" PRIu64 " cannot be read until %.3f s", version.step, version.term,
+    sim_log("published step %" PRIu64 " of term %" PRIu64 " cannot be read until %.3f s", version.step, version.term,
             (double)until_us / (double)S);
     entry->file->unreadable_until_us = only_files ? 0 : until_us;
     for (struct entry *in = entry->file->entries; only_files && in != NULL; in = in->next) {
@@ -178,8 +177,7 @@ static void hide_version(uint64_t until_us)
     }
 }
 
-/* ---- notes of terms ------------------------------------------------------------------------------------------------
- */
+/* ---- notes of terms ---------------------------------------------------------------------------------------------- */
 
 static void tear_note(void)
 {
@@ -192,15 +190,15 @@ static void tear_note(void)
         }
     }
     if (chosen != NULL) {
-        sim_say("the note of a term is damaged");
+        sim_log("the note of a term is damaged");
         tear_file(chosen, true);
-        if (chosen->bytes == 0) { /* like one whose claimer died before it could write */
+        if (chosen->bytes == 0) { /* as if the claimer had died before it could write */
             judge_note_emptied();
         }
     }
 }
 
-/* Storage has no version yet: notes are all that is left of what was committed. */
+/* Storage has no version yet, so the notes are the only record of a commit. */
 static void strike_first(void *unused)
 {
     (void)unused;
@@ -229,8 +227,7 @@ void doubts_plan(void)
     }
 }
 
-/* ---- the dice ------------------------------------------------------------------------------------------------------
- */
+/* ---- choice of faults -------------------------------------------------------------------------------------------- */
 
 void doubts_strike(uint64_t until_us)
 {
@@ -246,15 +243,15 @@ void doubts_strike(uint64_t until_us)
         break;
     case 5:
     case 6:
-        sim_say("storage gives old listings until %.3f s", (double)until_us / (double)S);
+        sim_log("storage returns outdated listings until %.3f s", (double)until_us / (double)S);
         doubts.old_until_us = until_us;
         break;
     case 7:
-        sim_say("storage cannot be listed until %.3f s", (double)until_us / (double)S);
+        sim_log("storage cannot be listed until %.3f s", (double)until_us / (double)S);
         doubts.unlisted_until_us = until_us;
         break;
     case 8:
-        sim_say("the notes of terms cannot be read until %.3f s", (double)until_us / (double)S);
+        sim_log("the notes of terms cannot be read until %.3f s", (double)until_us / (double)S);
         doubts.unnoted_until_us = until_us;
         break;
     default:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Time, chance, and the queue of what happens. */
+ * Time, random choices, and the event queue. */
 #include "sim.h"
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@
 
 struct sim sim;
 
-/* ---- chance ----------------------------------------------------------------------------------------------------- */
+/* ---- random choices ---------------------------------------------------------------------------------------------- */
 
 /* splitmix64 */
 uint64_t sim_random(void)
@@ -50,7 +50,7 @@ bool sim_trait(enum trait trait)
         [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15};
     uint64_t of[2] = {sim.seed, trait};
     if (sim.measure) {
-        return trait == TRAIT_CATALOG; /* as in a real job; nothing goes wrong */
+        return trait == TRAIT_CATALOG; /* as in a real job without faults */
     }
     return hash128_of(of, sizeof(of)).lo % 100 < percent[trait];
 }
@@ -75,7 +75,7 @@ ssize_t __wrap_getrandom(void *out, size_t len, unsigned flags)
 
 /* ---- digests ----------------------------------------------------------------------------------------------------- */
 
-/* Nobody forges anything here, so that a fast digest does. */
+/* Nothing is forged in the simulation, so a fast digest is sufficient. */
 void __wrap_sha256(const void *data, size_t len, uint8_t out[MAC_BYTES]);
 void __wrap_secret_mac(const struct secret *secret, const char *label, const void *data, size_t len,
                        uint8_t out[MAC_BYTES]);
@@ -102,7 +102,7 @@ void __wrap_secret_mac(const struct secret *secret, const char *label, const voi
 
 uint64_t clock_ns(void)
 {
-    return sim.us * 1000 + S * 1000; /* 0 means never in some places */
+    return sim.us * 1000 + S * 1000; /* because 0 means "never" in some places */
 }
 
 uint64_t clock_ms(void)
@@ -125,7 +125,7 @@ static bool is_before(const struct scheduled *a, const struct scheduled *b)
     return a->us < b->us || (a->us == b->us && a->sequence < b->sequence);
 }
 
-/* In the order in which they are put, if at the same time. */
+/* Events of the same time run in the order in which they were queued. */
 static void put(struct scheduled event, uint64_t us)
 {
     if (sim.count == sim.cap) {
@@ -189,21 +189,21 @@ bool sim_step(void)
     return true;
 }
 
-/* ---- what is said ------------------------------------------------------------------------------------------------ */
+/* ---- log ------------------------------------------------------------------------------------------------ */
 
-static void say(const char *who, const char *fmt, va_list args)
+static void write_line(const char *who, const char *fmt, va_list args)
 {
     printf("%9.3f %-8s ", (double)sim.us / (double)S, who);
     vprintf(fmt, args);
     putchar('\n');
 }
 
-void sim_say(const char *fmt, ...)
+void sim_log(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     if (sim.verbose) {
-        say("*", fmt, args);
+        write_line("*", fmt, args);
     }
     va_end(args);
 }
@@ -214,7 +214,7 @@ void sim_violation(const char *fmt, ...)
     va_start(args, fmt);
     if (sim.violation[0] == '\0') {
         vsnprintf(sim.violation, sizeof(sim.violation), fmt, args);
-        sim_say("VIOLATION: %s", sim.violation);
+        sim_log("VIOLATION: %s", sim.violation);
     }
     va_end(args);
     sim.ended = true;
@@ -225,7 +225,7 @@ void log_write(enum log_level level, const char *fmt, ...)
     va_list args;
     va_start(args, fmt);
     if (sim.verbose && level <= LOG_INFO) {
-        say(sim.current != NULL ? sim.current->name : "?", fmt, args);
+        write_line(sim.current != NULL ? sim.current->name : "?", fmt, args);
     }
     va_end(args);
 }

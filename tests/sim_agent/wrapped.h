@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * System calls that end in the world: the linker sends each here (--wrap in CMakeLists.txt). */
+ * System calls that the world implements: the linker redirects each to its wrapper (--wrap in CMakeLists.txt). */
 #ifndef TCK_SIM_AGENT_WRAPPED_H
 #define TCK_SIM_AGENT_WRAPPED_H
 

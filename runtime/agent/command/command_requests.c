@@ -423,8 +423,7 @@ static void do_plan(struct agent *agent, struct client *client, const json_t *re
     recover_plan_dry(agent->recoveries, agent->term_context, step, on_planned, r);
 }
 
-/* ---- requests to the coordinator ------------------------------------------------------------------------------------
- */
+/* ---- requests to the coordinator --------------------------------------------------------------------------------- */
 
 /* The term context if its coordinator can be reached, otherwise NULL after an error reply. */
 static struct term_context *reachable_term(const struct agent *agent, struct client *client)

@@ -392,7 +392,7 @@ void claim_handle_holder(struct claims *claims, const struct peer *from, const v
     }
 }
 
-/* ---- earlier terms ----------------------------------------------------------------------- */
+/* ---- earlier terms ----------------------------------------------------------------------------------------------- */
 
 static bool may_be_written(struct claim *c)
 {

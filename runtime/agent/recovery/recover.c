@@ -176,8 +176,7 @@ static bool take_asked(struct recover *r, uint32_t node, const struct wire_fetch
     return false;
 }
 
-/* ---- outcome ----------------------------------------------------------
- */
+/* ---- outcome ----------------------------------------------------------------------------------------------------- */
 
 static void feed_coordinator(struct term_context *tc, enum event_type type, struct version version)
 {

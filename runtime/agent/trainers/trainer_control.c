@@ -30,8 +30,7 @@ struct trainers {
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
 };
 
-/* ---- shared status pages
- * -------------------------------------------------------------------------------------------------- */
+/* ---- shared status pages ----------------------------------------------------------------------------------------- */
 
 /* The lost node, in the encoding of the shared status. */
 static uint64_t lost_node(const struct term_context *tc)

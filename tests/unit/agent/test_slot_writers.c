@@ -105,7 +105,7 @@ Test(slot_writers, a_read_from_storage_that_hangs_is_named_as_such)
     reads = true;
     writers_check(&writers);
     cr_assert_eq((int)fed.type, 0, "the slot is given away while storage may write into it");
-    cr_assert_neq(strstr(logged, "a read from storage that this agent has begun in term 4"), NULL, "%s", logged);
+    cr_assert_neq(strstr(logged, "a read from storage that this agent began in term 4"), NULL, "%s", logged);
     cr_assert_eq(strstr(logged, "kill"), NULL, "%s", logged);
 }
 
