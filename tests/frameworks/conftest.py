@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapters beside the real frameworks. A framework that is not installed is a reported skip of its module."""
+"""Tests of the adapters with the real frameworks. If a framework is not installed, its module is reported as
+skipped."""
 
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ pytest_plugins = ["site_fixture"]
 
 @pytest.fixture(scope="module")
 def nursery(request, tmp_path_factory):
-    """Whose ranks have imported the module that the tests' own names as NURSERY."""
+    """A nursery whose ranks have already imported the module that the test module names in NURSERY."""
     from harness import Nursery
 
     with Nursery(tmp_path_factory.mktemp("nursery"), request.module.NURSERY) as nursery:

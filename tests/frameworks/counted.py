@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module with a value beside its tensors that every step depends on: get_extra_state() has it."""
+"""A module with a value that is not a tensor and that every step depends on; get_extra_state() returns it."""
 
 import torch
 
 
 class Counted:
-    """Before the class of a module: counts its passes in training, and scales what comes out by their number."""
+    """A mixin: counts the forward passes in training, and scales the output by their number."""
 
     passes = 0
 
@@ -21,6 +21,6 @@ class Counted:
 
 
 def count(module):
-    """Makes a module a counted one."""
+    """Turns a module into a counted one."""
     module.__class__ = type(f"Counted{type(module).__name__}", (Counted, type(module)), {})
     return module

@@ -13,7 +13,7 @@ from ds_training import Training, digest_of
 
 
 class _Gate:
-    """Holds up the files of an engine until it is opened."""
+    """Delays the writing of an engine's files until it is opened."""
 
     def __init__(self, engine):
         self._inner = engine.checkpoint_engine.inner
@@ -31,13 +31,13 @@ class _Gate:
 
 
 def _saved_in(directory):
-    """Without the scripts that DeepSpeed puts there."""
+    """The files in the directory, except the scripts that DeepSpeed adds."""
     return sorted(name for name in os.listdir(directory) if not name.endswith(".py"))
 
 
 def save_aside(rank, world, kind, config, directory):
-    """Returns [what there is while files are held up and training goes on, what there is after, digest of what was
-    saved]."""
+    """Returns [the files while writing is delayed and training continues, the files afterwards, digest of the saved
+    state]."""
     job = Training(rank, kind)
     with tierckpt.deepspeed.attach(job.engine, config=config) as checkpoint:
         job.step()
@@ -64,8 +64,7 @@ def load_stock(rank, world, kind, directory):
 
 
 def fail_on_one_rank(rank, world, kind, config, directory):
-    """The second of three checkpoints cannot be written by rank 1. Returns the values of `latest` after it and at the
-    end."""
+    """Rank 1 cannot write the second of three checkpoints. Returns the values of `latest` after it and at the end."""
     job = Training(rank, kind)
     latest = []
     with tierckpt.deepspeed.attach(job.engine, config=config):
@@ -88,7 +87,7 @@ def _no_space(state_dict, path):
 
 
 def save_to_storage(rank, world, kind, config):
-    """Returns what was saved."""
+    """Returns the saved state."""
     job = Training(rank, kind)
     with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
         for _ in range(3):
@@ -99,7 +98,7 @@ def save_to_storage(rank, world, kind, config):
 
 
 def load_and_go_on(rank, world, kind, config):
-    """Returns [what was loaded, losses after it, the last checkpoint that a second load finds]."""
+    """Returns [the loaded state, losses after the load, the last checkpoint that a second load finds]."""
     job = Training(rank, kind, seed=1)
     with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
         assert checkpoint.load_checkpoint() == job.engine.global_steps == 3
@@ -112,7 +111,7 @@ def load_and_go_on(rank, world, kind, config):
 
 
 def publish(rank, world, kind, config, reference):
-    """Trains a little, publishes, and writes masters and moments to `reference`, as DeepSpeed gives them."""
+    """Trains a little, publishes, and writes masters and moments to `reference`, as DeepSpeed returns them."""
     job = Training(rank, kind)
     with tierckpt.deepspeed.attach(job.engine, config=config) as checkpoint:
         job.step()
@@ -129,7 +128,7 @@ def publish(rank, world, kind, config, reference):
 
 
 def run_example(rank, world, path, arguments):
-    """The example as its launcher would run it."""
+    """Runs the example as its launcher would."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
     spec = importlib.util.spec_from_file_location("example", path)
     example = importlib.util.module_from_spec(spec)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training under DeepSpeed whose every step depends on all that a checkpoint must bring back."""
+"""A small training with DeepSpeed in which every step depends on everything that a checkpoint must restore."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import deepspeed
 import numpy
 import torch
-import torch._inductor.compile_fx  # noqa: F401 - and more that a first initialize would import in each rank
+import torch._inductor.compile_fx  # noqa: F401 - these are modules that the first initialize would import in each rank
 from deepspeed.module_inject import auto_ep_layer  # noqa: F401
 from deepspeed.runtime.superoffload import superoffload_stage3  # noqa: F401
 from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
@@ -21,11 +21,11 @@ import tierckpt.deepspeed
 from counted import count
 from harness import die
 
-# Its shared memory collectives are a C++ extension, built at the first use on a CPU; gloo does as well.
+# Its shared memory collectives are a C++ extension, built at the first use on a CPU; gloo is sufficient.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
-# Its other extensions are loaded by ninja, which lies beside the interpreter.
+# Its other extensions are loaded by ninja, which is installed beside the interpreter.
 os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
-# It asks oneDNN for fast 16-bit kernels; torch's plain ones do as well.
+# oneDNN's fast 16-bit kernels are not needed; torch's plain ones are sufficient.
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 deepspeed.utils.logger.setLevel("ERROR")
 
@@ -58,7 +58,7 @@ def ds_config(kind):
                                    **KINDS[kind].get("zero_optimization", {})}
     if dtype == "bf16":
         config["bf16"] = {"enabled": True}
-    if dtype == "fp16":  # a scale that overflows at first, is halved, and soon grows again
+    if dtype == "fp16":  # a scale that first overflows, is halved, and soon grows again
         config["fp16"] = {"enabled": True, "initial_scale_power": 18, "loss_scale_window": 2, "hysteresis": 1}
     return config
 
@@ -121,7 +121,7 @@ class Training:
         return losses
 
     def digest(self):
-        """Of everything that the next steps depend on. Collective."""
+        """A digest of everything that the next steps depend on. Collective."""
         engine = self.engine
         total = hashlib.sha256(digest_of(engine).encode())
         for tensor in (self.position["weights"], torch.get_rng_state()):
@@ -135,7 +135,7 @@ class Training:
 
 
 def digest_of(engine):
-    """Of the model and the optimizer. Collective."""
+    """A digest of the model and the optimizer. Collective."""
     total = hashlib.sha256()
     for tensor in [*engine.module.buffers(), *_state_tensors(engine)]:
         total.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
@@ -143,7 +143,7 @@ def digest_of(engine):
 
 
 def _state_tensors(engine):
-    """Weights, masters and moments, whole, as DeepSpeed gives them."""
+    """Complete weights, masters and moments, as DeepSpeed returns them."""
     parameters = list(engine.module.parameters())
     with deepspeed.zero.GatheredParameters(parameters, enabled=engine.zero_optimization_partition_weights()):
         weights = [parameter.detach().clone() for parameter in parameters]
@@ -152,7 +152,7 @@ def _state_tensors(engine):
         masters = [parameter for group in base.param_groups for parameter in group["params"]]
         return weights + masters + [base.state[m][key] for m in masters for key in ("exp_avg", "exp_avg_sq", "step")]
     if not engine.zero_optimization_partition_weights():
-        # As the first step does, but that looks at groups whose state is not there yet.
+        # As in the first step, except that the first step handles groups that have no state yet.
         engine.optimizer._hp_optimizer_states_linked = False
         engine.optimizer._lazy_init_hp_params_optimizer_state()
     trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -161,8 +161,8 @@ def _state_tensors(engine):
 
 
 def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, in_flight=False, storage_at=None):
-    """Trains to `steps`, resuming if there is something saved. Returns [step resumed at, bytes by source, losses,
-    digest]. With `in_flight` it dies while a save is under way, the one before being committed."""
+    """Trains to `steps`, resuming if a version was saved. Returns [step resumed at, bytes by source, losses, digest].
+    With `in_flight` it dies during a save, after the previous save has committed."""
     job = Training(rank, kind, seed=0 if config is None or die_at or storage_at else 1)
     if config is None:
         losses = [job.step() for _ in range(steps)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Use and wrong use of tierckpt.deepspeed: each case is a function, all of them run in one job of two ranks."""
+"""Correct and incorrect use of tierckpt.deepspeed: each case is a function; all of them run in one job of two ranks."""
 
 import logging
 import os
@@ -49,7 +49,7 @@ def saves_once_per_step_of_the_optimizer(rank, config):
     job = Training(rank, "z2-bf16")
     engine, started = job.engine, []
     with adapter.attach(engine, config=config) as checkpoint:
-        for _ in range(4):  # of which every second one ends an accumulation
+        for _ in range(4):  # every second one ends an accumulation
             engine.backward(engine(torch.ones(2, 3, dtype=torch.long)))
             engine.step()
             started.append(bool(checkpoint.save_checkpoint_if_needed()))
@@ -117,7 +117,7 @@ def state_that_deepspeed_loads_is_followed(rank, config):
         job.step()
         job.engine.save_checkpoint(directory)
         job.step()
-        job.engine.load_checkpoint(directory)  # puts other tensors in the place of the moments
+        job.engine.load_checkpoint(directory)  # replaces the tensors of the moments
         job.step()
         checkpoint.save_checkpoint()
         checkpoint.wait("committed")

@@ -29,7 +29,7 @@ def _ds_config(stage, gather):
 
 
 def _result(trainer):
-    """Of everything that the next steps depend on, and of what was logged."""
+    """A digest of everything that the next steps depend on, and the log history."""
     engine = trainer.model_wrapped
     total = hashlib.sha256(digest_of(engine).encode())
     rest = (losses(trainer), trainer.state.global_step, trainer.state.epoch, engine.global_steps, engine.global_samples,
@@ -41,14 +41,14 @@ def _result(trainer):
 
 
 def _alone():
-    """As the launcher of DeepSpeed starts a single rank. (Without it DeepSpeed asks MPI.)"""
+    """Sets the environment that DeepSpeed's launcher sets for a single rank. (Without it, DeepSpeed uses MPI.)"""
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 
 
 def _held(trainer):
-    """All that does not depend on the number of ranks: weights, masters and moments whole, what the optimizer counts,
-    the schedule, and the trainer's state. Collective."""
+    """Everything that does not depend on the number of ranks: complete weights, masters and moments, the optimizer's
+    counters, the schedule, and the trainer's state. Collective."""
     engine = trainer.model_wrapped
     base = getattr(engine.optimizer, "optimizer", engine.optimizer)
     steps = sorted({float(state["step"]) for state in base.state.values()})
@@ -58,7 +58,7 @@ def _held(trainer):
 
 
 class _Note(TrainerCallback):
-    """What the training holds before its first step, and rank 0's note of it before each step."""
+    """Records the state before the first step; rank 0 writes it to a file before each step."""
 
     def __init__(self, wrapper, directory):
         self._wrapper, self._directory = wrapper, directory
@@ -72,7 +72,7 @@ class _Note(TrainerCallback):
 
 
 class _HalfFile(TrainerCallback):
-    """DeepSpeed's files of a step end in the middle on this rank: as if writing took for ever, or with an error."""
+    """This rank writes only half of DeepSpeed's files of a step: as if writing never ended, or failed with an error."""
 
     def __init__(self, wrapper, at, error):
         self._wrapper, self._at, self._error = wrapper, at, error
@@ -101,8 +101,8 @@ class _HalfFile(TrainerCallback):
 def train(rank, world, output_dir, steps, stage, config=None, own_nodes=False, die_at=None, sure=None,
           stage_of_death="committed", half_file_at=None, error=False, resume=None, gather=False, unknown=False,
           notes=None, **arguments):
-    """Without config: the plain Trainer. gather: of ZeRO 3 the model is saved whole, too. unknown: a DeepSpeed that is
-    not known. notes: a directory for what is held before each step."""
+    """Without config: the plain Trainer. gather: with ZeRO 3, the whole model is also saved. unknown: use an unknown
+    DeepSpeed. notes: a directory for the state before each step."""
     if unknown:
         tierckpt.adapters.deepspeed.REQUIRED_API = (RequiredApi("deepspeed:something_else", ()),)
     if world == 1:

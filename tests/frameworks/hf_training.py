@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training with Hugging Face's Trainer whose every step depends on all that a checkpoint must bring back."""
+"""A small training with Hugging Face's Trainer in which every step depends on everything that a checkpoint must
+restore."""
 
 import contextlib
 import hashlib
@@ -39,7 +40,7 @@ class Data(torch.utils.data.Dataset):
 
 
 class Counter(TrainerCallback, ExportableState):
-    """A callback with a state that must come back."""
+    """A callback with a state that must be restored."""
 
     def __init__(self):
         self.steps = 0
@@ -52,14 +53,14 @@ class Counter(TrainerCallback, ExportableState):
 
 
 def meet(directory, rank, world):
-    """Until all ranks are here; without a collective, which may fail when one of them ends."""
+    """Waits until all ranks have arrived; without a collective, which may fail when one of them ends."""
     Path(directory, f"here.{rank}").touch()
     while not all(Path(directory, f"here.{other}").exists() for other in range(world)):
         time.sleep(0.01)
 
 
 class Death(TrainerCallback):
-    """All ranks end at the beginning of the step after `at`, as by kill -9, once the save of step `sure` has come to
+    """All ranks end at the beginning of the step after `at`, as by kill -9, once the save of step `sure` has reached
     `stage`."""
 
     def __init__(self, wrapper, at, sure, stage, rank, world):
@@ -77,7 +78,7 @@ class Death(TrainerCallback):
 
 
 class Failure(TrainerCallback):
-    """Of the training program."""
+    """An error raised by the training program."""
 
     def __init__(self, at):
         self._at = at
@@ -96,7 +97,7 @@ class Writer(TrainerCallback, WeightWriter):
 
 
 def written(rank, world, output_dir, config):
-    """Whether the first save was given up."""
+    """True if the first save was given up."""
     wrapper = TrainerWrapper(make(rank, world, output_dir, 3), config)
     writer = Writer(wrapper)
     wrapper.add_callback(writer)
@@ -111,8 +112,8 @@ def model():
 
 
 class Twisted(torch.nn.Module):
-    """Uses its layers in another order than that in which it has them, so DistributedDataParallel, which guesses the
-    order of the gradients from the latter, puts its buckets into another order after the first step."""
+    """Uses its layers in an order other than that of their definition. DistributedDataParallel guesses the order of the
+    gradients from the definition, so it reorders its buckets after the first step."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +131,7 @@ class Twisted(torch.nn.Module):
 
 
 def set_environment(rank, world):
-    """As torchrun does."""
+    """Sets the environment as torchrun does."""
     if world > 1:
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
                           MASTER_PORT="1")
@@ -148,7 +149,7 @@ def make(rank, world, output_dir, steps, kind="gpt2", **arguments):
 
 
 def digest(trainer):
-    """Of everything that the next steps depend on, and of what was logged."""
+    """A digest of everything that the next steps depend on, and of the log history."""
     total = hashlib.sha256()
     tensors = list(trainer.model.state_dict().values()) + [torch.get_rng_state()]
     optimizer = trainer.optimizer.optimizer
@@ -167,7 +168,7 @@ def digest(trainer):
 
 
 def losses(trainer):
-    """What was logged, without what depends on time."""
+    """The log history, without entries that depend on time."""
     slow = ("runtime", "per_second", "train_loss", "total_flos")
     return [{key: value for key, value in sorted(entry.items()) if not any(part in key for part in slow)}
             for entry in trainer.state.log_history]
@@ -180,7 +181,7 @@ def result(trainer):
 
 def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=True, die_at=None, sure=None,
           stage="committed", half_done=False, raise_at=None, **arguments):
-    """Returns what came of it. Without config: the plain Trainer. half_done: no checkpoint-<step> becomes whole."""
+    """Returns the result. Without config: the plain Trainer. half_done: no checkpoint-<step> is ever completed."""
     if half_done:
         PlainCheckpoints._finish = lambda *_: time.sleep(1000)
     trainer = make(rank, world, output_dir, steps, **arguments)
@@ -203,7 +204,7 @@ def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=T
 
 
 class Seen(TrainerCallback):
-    """What was restored."""
+    """Records what was restored."""
 
     def __init__(self, wrapper):
         self._wrapper = wrapper
@@ -216,7 +217,7 @@ class Seen(TrainerCallback):
 
 
 def unknown_version(rank, world, output_dir, steps, config):
-    """With a Trainer that saves in another way than the one that is known."""
+    """Trains with a Trainer that saves differently from the known one."""
     Trainer._save_checkpoint = lambda self, something_else: None
     trainer = make(rank, world, output_dir, steps)
     heard = Heard()
@@ -225,7 +226,7 @@ def unknown_version(rank, world, output_dir, steps, config):
 
 
 def wrong_use(rank, world, output_dir):
-    """The errors of TrainerWrapper, and whose attributes its are."""
+    """Returns the errors of TrainerWrapper, and which object its attributes belong to."""
     trainer = make(rank, world, output_dir, 1)
     wrapper = TrainerWrapper(trainer, {"save_storage_interval": 5})
     wrapper.something = 1
@@ -242,7 +243,7 @@ def wrong_use(rank, world, output_dir):
 
 
 def long_history(rank, world):
-    """What is put back of a history that has outgrown its room."""
+    """Returns the part that is restored of a log history larger than its limit."""
     history = _History(1000)
     entries = [{"loss": 1 / (1 + i), "step": i} for i in range(20)]
     first = history.entries(history.text(entries)) == entries

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small trainings with Lightning whose every step depends on all that a checkpoint must bring back."""
+"""Small trainings with Lightning in which every step depends on everything that a checkpoint must restore."""
 
 import hashlib
 import logging
@@ -23,8 +23,8 @@ SAMPLES, BATCH = 24, 4  # six batches in an epoch
 
 
 class Samples(torch.utils.data.Dataset):
-    """Draws from the global generator, as augmentation does, unless it is to be in a worker whose generator nobody
-    saves."""
+    """Draws from the global generator, as augmentation does, unless it runs in a worker, whose generator is not
+    saved."""
 
     def __init__(self, seed, noise):
         self._rows = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(seed))
@@ -63,7 +63,7 @@ class Model(LightningModule):
 
 
 class Plateau(Model):
-    """Its schedule needs what validation says, and its own number of steps."""
+    """Its schedule depends on the validation loss and on its own number of steps."""
 
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.02 + self.trainer.estimated_stepping_batches * 1e-4,
@@ -73,7 +73,7 @@ class Plateau(Model):
 
 
 class Two(Model):
-    """Two optimizers, stepped by hand."""
+    """Two optimizers, stepped manually."""
 
     automatic_optimization = False
 
@@ -95,7 +95,7 @@ class Two(Model):
 
 
 class Data(LightningDataModule):
-    """With a state of its own, that must come back."""
+    """A data module with a state of its own, which must be restored."""
 
     def __init__(self, stateful=False, workers=0):
         super().__init__()
@@ -122,7 +122,7 @@ class Data(LightningDataModule):
 
 
 class Counter(Callback):
-    """A callback with a state that must come back."""
+    """A callback with a state that must be restored."""
 
     def __init__(self):
         self.seen = {"batches": 0, "epochs": 0, "validations": 0, "best": torch.tensor(float("inf"))}
@@ -169,7 +169,7 @@ class Writer(Callback, WeightWriter):
 
 
 def written(rank, world, directory, config):
-    """Whether the first save was given up."""
+    """True if the first save was given up."""
     os.makedirs(directory, exist_ok=True)
     tier = TierCheckpoint(config)
     writer = Writer(tier)
@@ -203,7 +203,7 @@ def trainer_of(directory, callbacks=(), scaler=False, plugin=False, **arguments)
 
 def train(rank, world, directory, config=None, kind="Model", die_at=None, raise_at=None, seed=0, best=None,
           stage="committed", ckpt_path=None, stateful=False, workers=0, **arguments):
-    """Returns what it ends with. Without config: Lightning alone."""
+    """Returns the final state. Without config: Lightning alone."""
     warnings.simplefilter("ignore")
     os.makedirs(directory, exist_ok=True)
     torch.manual_seed(seed)
@@ -254,7 +254,8 @@ def digest(trainer, model):
 
 
 def files(rank, world, directory, config):
-    """What trainer.save_checkpoint writes with the plugin is a file for the plain Lightning, whole when it is there."""
+    """With the plugin, trainer.save_checkpoint writes a file that plain Lightning can load and that is complete when it
+    appears."""
     os.makedirs(directory)
     tier, model = TierCheckpoint(config), Model(directory)
     trainer = trainer_of(directory, [Counter(), tier, ModelCheckpoint(directory, every_n_train_steps=2, save_top_k=-1)],
@@ -280,7 +281,7 @@ def unsupported(rank, world, directory, config):
 
 
 def another_lightning(rank, world, directory, config):
-    """With a Lightning that makes its checkpoints in another way than the one that is known."""
+    """Trains with a Lightning that makes its checkpoints differently from the known one."""
     _CheckpointConnector.dump_checkpoint = lambda self, something_else: {}
     heard = []
     logging.getLogger("tierckpt").addHandler(handler := logging.Handler())

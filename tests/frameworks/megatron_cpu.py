@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets megatron-core train on a CPU over gloo, for tests only: the least that its calls of torch.cuda must answer."""
+"""Lets megatron-core train on a CPU over gloo, for tests only: implements the minimum that its calls of torch.cuda
+require."""
 
 import contextlib
 
 import torch
-import torch.distributed.optim  # compiles functions of its own, which must find torch as it is  # noqa: F401
+import torch.distributed.optim  # compiles its own functions, which require an unpatched torch  # noqa: F401
 
 _MAKERS = ("tensor", "zeros", "ones", "empty", "full", "arange", "zeros_like", "empty_like", "rand",
           "randn")
 
 
 def patch():
-    """Before the first use of megatron-core in this process."""
+    """To be called before the first use of megatron-core in this process."""
     torch.cuda.current_device = lambda: torch.device("cpu")
     _patch_generators()
     _patch_makers()
@@ -33,7 +34,7 @@ def _patch_generators():
 
 
 def _patch_makers():
-    """torch.zeros(..., device="cuda") makes a tensor of the CPU."""
+    """Makes torch.zeros(..., device="cuda") return a CPU tensor."""
     def on_cpu(make):
         def made(*arguments, **keywords):
             if "cuda" in str(keywords.get("device")):

@@ -13,7 +13,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch is imported: compiling w
 TREE = Path(os.environ["MEGATRON_LM"])
 sys.path.insert(0, str(TREE))
 
-# Needs Triton, which is for GPUs, and is imported by name alone.
+# Needs Triton, which requires a GPU; it is only imported, never used.
 _kernels = types.ModuleType("megatron.core.transformer.custom_layers.batch_invariant_kernels")
 _kernels.enable_batch_invariant_mode = lambda *_, **__: None
 _kernels.is_batch_invariant_mode_enabled = lambda: False
@@ -42,7 +42,7 @@ ON_CPU = """--distributed-backend gloo --mock-data --tokenizer-type NullTokenize
 
 
 def _patch():
-    """What pretrain() asks of a GPU beside megatron-core."""
+    """Replaces the GPU calls of pretrain() that are not in megatron-core."""
     nothing = lambda *_, **__: None  # noqa: E731
     for name in ("set_device", "empty_cache"):
         setattr(torch.cuda, name, nothing)
@@ -62,7 +62,8 @@ def _patch():
 
 
 def _take_helpers():
-    """The compiled part of Megatron's data sets, which the installed package has and a source tree has to compile."""
+    """Uses the compiled part of Megatron's data sets from the installed package; a source tree would have to compile
+    it."""
     name = "megatron.core.datasets.helpers_cpp"
     file = next(file for file in importlib.metadata.files("megatron-core") if "helpers_cpp" in file.name
                 and file.suffix == ".so")
@@ -104,8 +105,8 @@ class _Watch:
 
 
 def _digest(optimizer) -> str:
-    """Of what the optimizers train, their state, and the generators. Not of the model's copies of it, which may be
-    gathered later; the losses show them."""
+    """A digest of the optimizers' parameters, their state, and the generators. The model's copies of the parameters are
+    not included, because they may be gathered later; the losses depend on them."""
     total = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
     for part in optimizer.chained_optimizers:
         for group in part.optimizer.param_groups:
@@ -117,7 +118,7 @@ def _digest(optimizer) -> str:
 
 
 def pretrain(rank, world, arguments, environment=None, die_at=None):
-    """Returns the first iteration, and what each one ended with. Without an environment for it Tierckpt is not there.
+    """Returns the first iteration and the result of each one. Without an environment for it, Tierckpt is not used.
     """
     _patch()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="1")
@@ -125,7 +126,7 @@ def pretrain(rank, world, arguments, environment=None, die_at=None):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     if environment is not None:
         os.environ.update(environment)
-        __import__("tierckpt.megatron.hook")  # what is tested
+        __import__("tierckpt.megatron.hook")  # the module under test
     watch = _Watch(die_at)
     sys.argv = ["pretrain_gpt.py", *ON_CPU, *arguments]
     program = str(TREE / "pretrain_gpt.py")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training with the objects of megatron-core, whose every step depends on all that a checkpoint must bring."""
+"""A small training with megatron-core in which every step depends on everything that a checkpoint must restore."""
 
 import copy
 import hashlib
@@ -37,7 +37,7 @@ SEQUENCE, BATCH, VOCABULARY, MICROBATCHES = 8, 2, 64, 2
 
 @dataclass
 class Kind:
-    """How a model is trained: what is not given is off."""
+    """How a model is trained: features that are not given are off."""
 
     bf16: bool = False
     fp16: bool = False
@@ -76,8 +76,8 @@ KINDS = {
 
 
 class GatheredAttention(DotProductAttention):
-    """Attention of a part of the sequence to all of it, for context parallelism. Megatron's own is Transformer
-    Engine's, which is for GPUs."""
+    """Attention from a part of the sequence to the whole sequence, for context parallelism. Megatron's own
+    implementation is Transformer Engine's, which requires GPUs."""
 
     def __init__(self, config, *arguments, **keywords):
         alone = copy.copy(config)
@@ -201,7 +201,7 @@ class Training:
             chunk.start_param_sync(force_sync=True)
 
     def digest(self):
-        """Of everything that the next steps depend on."""
+        """A digest of everything that the next steps depend on."""
         self.settle()
         total = hashlib.sha256()
         for tensor in self._tensors():
@@ -234,7 +234,7 @@ class Training:
 
 
 def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, in_flight=False, storage_at=None):
-    """Trains to `steps`, resuming if there is something saved. Returns [iteration resumed at, flops resumed at, bytes
+    """Trains to `steps`, resuming if a version was saved. Returns [iteration resumed at, flops resumed at, bytes
     by source, losses by iteration, digest]."""
     job = Training(rank, kind)
     if config is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_megatron.py lets ranks do beside training on and on."""
+"""The functions that test_megatron.py runs on ranks, other than continued training."""
 
 import contextlib
 import hashlib
@@ -56,7 +56,7 @@ def load_back(rank, world, kind, config):
 
 
 def _weights(job):
-    """Of the model, which every data-parallel rank has whole."""
+    """The weights of the model, which is complete on every data-parallel rank."""
     job.settle()
     total = hashlib.sha256()
     for chunk in job.model:
@@ -77,8 +77,8 @@ def save_for_others(rank, world, kind, config):
 
 
 def load_of_others(rank, world, kind, config, concat=True):
-    """Loads what another number of ranks has saved. Returns what came of it, the weights, the numbers by which the
-    optimizer's state differs from what is published, and whether training and saving go on."""
+    """Loads a version that another number of ranks has saved. Returns the result of the load, the weights, the
+    differences between the optimizer's state and the published one, and whether training and saving continue."""
     if world == 1:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     job = _started(rank, config, kind)
@@ -93,7 +93,8 @@ def load_of_others(rank, world, kind, config, concat=True):
 
 
 def _draws_as_saved(config, rank):
-    """As the rank did that had the same place in the model; with at most two ranks, that of this number modulo two."""
+    """True if the generator draws as on the rank with the same position in the model; with at most two ranks, that is
+    the rank number modulo two."""
     megatron.rewind_generators()
     with tierckpt.open_published(config) as version:
         return torch.equal(torch.get_rng_state(), version.read(f"rank{rank % version.info.world_size}/rng.torch"))
@@ -115,7 +116,7 @@ def load_of_others_fails(rank, world, kind, config, concat):
 
 
 def run_example(rank, world, path, arguments):
-    """What it prints."""
+    """Returns its output."""
     sys.argv = [path, *arguments]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         runpy.run_path(path, run_name="__main__")
@@ -123,7 +124,8 @@ def run_example(rank, world, path, arguments):
 
 
 def fence_comes_first(rank, world, kind, config):
-    """Whether what is copied late is as it was at the save when the next step first calls the fence, and not after."""
+    """True if data that is copied late is unchanged since the save when the next step first calls the fence, and
+    changed after that."""
     seen, fence = [], Checkpoint.fence
 
     def look(checkpoint):
@@ -246,7 +248,7 @@ def unknown_signature(rank, world, config):
 
 def unknown_attributes(rank, world, config):
     job = _started(rank, config, "distributed")
-    del job.optimizer.chained_optimizers[0].model_param_group_index_map  # a step needs it not
+    del job.optimizer.chained_optimizers[0].model_param_group_index_map  # a step does not need it
     return _use_when_off(job)
 
 
@@ -272,7 +274,7 @@ def hook_switched_off(rank, world):
 
 
 def _stand_in_for_training(missing=""):
-    """A megatron.training of functions with the parameters that are known, or without one of them."""
+    """A stand-in for megatron.training: functions with the known parameters, or without one of them."""
     def function(parameters):
         names = [name for name in parameters.split() if name != missing]
         return eval(f"lambda {', '.join(names)}: None")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainings of several frameworks do to a checkpoint alike, and what they report of it."""
+"""Helpers that the trainings of several frameworks share: they act on a checkpoint and report on it."""
 
 import logging
 
@@ -9,14 +9,14 @@ import tierckpt
 
 
 def settle(checkpoint):
-    """Until the last save is committed. The steps of these trainings are so short that a busy machine's agent has not
-    decided on two of them when a third one comes, which then finds no free slot and is skipped."""
+    """Waits until the last save is committed. The steps of these trainings are so short that, on a busy machine, the
+    agent may not have decided on two saves when a third one begins, which then finds no free slot and is skipped."""
     if checkpoint.stats().saves_started > 0:
         checkpoint.wait("committed")
 
 
 class Heard(logging.Handler):
-    """What Tierckpt logged."""
+    """Collects the log records of Tierckpt."""
 
     def __init__(self):
         super().__init__()
@@ -30,12 +30,12 @@ class Heard(logging.Handler):
 
 
 class WeightWriter:
-    """Writes to a weight while the first save is copied; `given_up` is whether that made no version."""
+    """Writes to a weight while the first save is copied; `given_up` is whether that save was given up."""
 
     given_up = False
 
     def before(self, step, checkpoint, model):
-        """At the beginning of each step; the first one has number 0."""
+        """Called at the beginning of each step; the first step has number 0."""
         watch = checkpoint._client.watch  # no snapshot is confirmed while it is locked
         if step == 0:
             watch._lock.acquire()

@@ -88,7 +88,7 @@ def train(rank, world, kind, config=None, own_nodes=False, die_at=None, in_fligh
 
 
 def assert_complete(metadata):
-    """On each rank: the pieces of all ranks, replicas once."""
+    """Asserts on each rank that the pieces of all ranks are there, replicas only once."""
     for key, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, TensorStorageMetadata):
             assert sum(chunk.sizes.numel() for chunk in entry.chunks) == entry.size.numel(), key
@@ -102,7 +102,7 @@ def wait_for_all(world):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """(kind, world) -> what each rank returns; each is run once."""
+    """A function of (kind, world) that returns the results of all ranks; each combination is run once."""
     return functools.cache(lambda kind, world: run(tmp_path_factory.mktemp(kind), "test_dcp:train", nursery=nursery,
                                                    world=world, kind=kind))
 
@@ -121,7 +121,7 @@ def assert_same(resumed, reference):
 @pytest.mark.parametrize("kind, world, in_flight", [("plain", 1, False), ("fsdp", 2, True), ("hsdp", 4, False),
                                                     ("tp", 4, False)])
 def test_resumed_from_memory_with_equal_bits(tmp_path, site, nursery, uninterrupted, kind, world, in_flight):
-    """In flight: the ranks die right after the save of a step has begun, so it is there or it is not."""
+    """In flight: the ranks die right after the save of a step has begun, so that version may or may not exist."""
     step = random.Random(kind).randint(2, STEPS - 1)
     killed(tmp_path, nursery=nursery, world=world, kind=kind, config=site.config, die_at=step,
            in_flight=in_flight)
@@ -151,14 +151,14 @@ def test_resumed_from_storage_with_equal_bits(tmp_path, site, nursery, uninterru
     assert_same(resumed, uninterrupted("fsdp", 2))
 
 
-# ---- what changes while it is copied
+# ---- changes during a copy
 
 
 def test_a_tensor_that_is_written_to_while_it_is_copied_makes_no_version(site):
     state = {"model": {"weight": torch.zeros(300, 1000)}}
     with tierckpt.dcp.attach(state, config=site.config) as tiers:
         dcp.save(state, checkpoint_id=1, storage_writer=tiers.writer())
-        with tiers._checkpoint._client.watch._lock:  # no snapshot is confirmed meanwhile
+        with tiers._checkpoint._client.watch._lock:  # no snapshot is confirmed in the meantime
             tiers.snapshot(*flatten(state), 2, to_storage=False)
             state["model"]["weight"].fill_(7)
         with pytest.raises(tierckpt.CanceledError, match="weight changed while it was being copied"):
@@ -218,7 +218,8 @@ def same(value, other):
 
 
 def load_steps(rank, world, config, reference, attached=False):
-    """What was saved, by another number of ranks: whether all is the same, and the step, or the error."""
+    """Loads the saved version with another number of ranks. Returns whether everything is equal, and the step or the
+    error."""
     expected = torch.load(reference, weights_only=False)
     mesh, found = {1: None, 2: (2,), 4: (2, 2)}[world], None
     state = cut(expected, mesh and init_device_mesh("cpu", mesh))
@@ -240,7 +241,7 @@ def load_steps(rank, world, config, reference, attached=False):
 
 @pytest.fixture
 def job(tmp_path, site, nursery):
-    """Calls of save_steps and load_steps on some ranks, of one job."""
+    """Calls save_steps and load_steps on ranks of one job."""
     def call(function, world, name="reference", **arguments):
         return run(tmp_path, f"test_dcp:{function}", nursery=nursery, world=world, config=site.config,
                    reference=str(tmp_path / f"{name}.pt"), **arguments)
@@ -265,11 +266,11 @@ def test_what_only_memory_has_is_published_for_another_number_of_ranks(job):
     assert job("load_steps", 1, "again") == [[8, 8, True]]
 
 
-# ---- use and wrong use
+# ---- correct and incorrect use
 
 
 class Plain:
-    """One rank, in this process."""
+    """A job of one rank, in this process."""
 
     def __init__(self, site, **arguments):
         self.state = {"model": {"w": torch.arange(6.0)}, "scalar": torch.tensor(7), "step": 1, "pair": (1, None)}
@@ -360,7 +361,8 @@ def test_changed_layout_is_one_error_that_says_what_to_do(plain):
 
 
 def test_what_only_memory_has_of_another_layout_is_published_first(site):
-    """When ranks attach with another one. So every reader finds it, and the layout that saved it still loads."""
+    """Published when ranks attach with another layout, so that every reader finds it; the layout that saved it can
+    still load it."""
     job = Plain(site)
     for step in (1, 2):
         job.state["step"] = step

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed, real engines on two ranks: killed, started again, and every bit as if it had not been."""
+"""Real DeepSpeed engines on two ranks: after a kill and a restart, every bit must equal that of an uninterrupted
+run."""
 
 import functools
 import importlib.util
@@ -32,7 +33,7 @@ KINDS = ("z0-fp32", "z0-bf16", "z0-fp16", "z1-fp32", "z1-bf16", "z1-fp16", "z1-b
 
 @pytest.fixture(scope="module")
 def uninterrupted(nursery, tmp_path_factory):
-    """(kind, world) -> [losses, digest] of each rank; each is run once."""
+    """A function of (kind, world) that returns [losses, digest] of each rank; each combination is run once."""
     @functools.cache
     def results(kind, world=2):
         ranks = run(tmp_path_factory.mktemp(kind), "ds_training:train", nursery=nursery, world=world, kind=kind,
@@ -43,7 +44,7 @@ def uninterrupted(nursery, tmp_path_factory):
 
 
 class Case:
-    """One kind of engine, killed and started again."""
+    """One kind of engine, killed and restarted."""
 
     def __init__(self, nursery, tmp_path, kind, config, world=2, **arguments):
         self.tmp_path = tmp_path
@@ -55,7 +56,7 @@ class Case:
             job.killed()
 
     def resume(self, expected):
-        """Returns [step resumed at, bytes by source] of each rank, after the comparison of everything else."""
+        """Compares everything else, and returns [step resumed at, bytes by source] of each rank."""
         ranks = run(self.tmp_path, "ds_training:train", **self.arguments)
         for (resumed, _, losses, digest), (whole, last) in zip(ranks, expected, strict=True):
             assert losses == whole[resumed:]
@@ -104,7 +105,7 @@ def cpu_adam():
 
 
 def _remove_locks(since):
-    """Of a build that was ended: the next one would wait for it."""
+    """Removes the locks of a build that was ended: the next build would wait for them."""
     cache = Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache/torch_extensions"))
     for lock in cache.glob("**/cpu_adam/lock"):
         if lock.stat().st_mtime >= since:
@@ -191,11 +192,11 @@ def test_latest_does_not_name_what_one_rank_could_not_write(nursery, tmp_path, s
     assert len(list(directory.glob("global_step*"))) == 3
 
 
-# ---- use and wrong use
+# ---- correct and incorrect use
 
 
 def test_use_and_wrong_use(nursery, tmp_path, site):
-    """Each function of ds_wrong is a case of its own; they share the making of engines."""
+    """Each function of ds_wrong is a separate case; they share the creation of engines."""
     results = run(tmp_path, "ds_wrong:check_all", nursery=nursery, world=2, config=site.config)
     assert results[0] == results[1]
     wrong = {case: verdict for case, verdict in results[0].items() if verdict != "ok"}
@@ -211,7 +212,7 @@ def test_example_goes_on_where_it_was(nursery, tmp_path, site, top):
         return run(tmp_path, "ds_files:run_example", nursery=nursery, world=2, path=str(example),
                    arguments=["--steps", str(steps), "--stage", "3", "--tierckpt", str(path)])
 
-    # A job that is done leaves nothing in memory, so the first start publishes.
+    # A finished job leaves nothing in memory, so the first start publishes.
     site.config["save_storage_interval"] = 4
     path.write_text(json.dumps(site.config))
     first, second = start(4), start(6)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was trained with tierckpt is exported, and transformers opens it bit for bit, with nothing missing or left."""
+"""Models trained with tierckpt are exported, and transformers loads them bit for bit, without missing or unexpected
+keys."""
 
 import json
 
@@ -37,7 +38,7 @@ def wrap(model, kind):
 
 
 def train(rank, world, name, kind, config, files, to_storage, export_to=None):
-    """Two steps, saved; the bare state dict, without names that are tied to others, and the model's own files."""
+    """Trains two steps and saves them; writes the plain state dict, without tied names, and the model's own files."""
     model = make(name)
     if rank == 0:
         model.save_pretrained(files)
@@ -103,7 +104,7 @@ def test_from_storage(tmp_path, site, name, kind):
 
 @pytest.mark.parametrize("kind, when", [("ddp", "running"), ("fsdp", "ended")])
 def test_from_memory(tmp_path, site, kind, when):
-    """While it trains, or from the agents that are left of it."""
+    """Exports during the training, or from the agents that remain after it."""
     site.config["copies"] = 2
     out = tmp_path / "out"
     files, state = trained(tmp_path, site, "gpt2", kind, to_storage=False,

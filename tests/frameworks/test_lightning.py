@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TierCheckpoint beside the real Lightning, one rank. Two ranks: tests/programs."""
+"""TierCheckpoint with the real Lightning on one rank. tests/programs has a test with two ranks."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ TRAIN = "lightning_training:train"
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """What Lightning alone ends with; each is run once."""
+    """The final state with Lightning alone; each case is run once."""
     def results(**arguments):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
         result, = run(tmp_path, TRAIN, nursery=nursery, directory=str(tmp_path / "out"), **arguments)
@@ -52,7 +52,8 @@ def assert_equal(result, reference):
     assert result["digest"] == reference["digest"]
 
 
-# What comes before a batch: inside the first epoch, at the start of the second and inside it, and the last batch.
+# Batches at which the job is killed: within the first epoch, at the start of the second and within it, and the last
+# batch.
 @pytest.mark.parametrize("batch", [1, 4, 6, 9, 17])
 def test_killed_in_any_batch_ends_with_equal_bits(job, uninterrupted, batch):
     job.killed(die_at=batch)

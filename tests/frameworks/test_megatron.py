@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings with the objects of megatron-core, killed and started again, end with the bits of one that was not."""
+"""Trainings with megatron-core that are killed and restarted end with the same bits as an uninterrupted one."""
 
 import functools
 import importlib.util
@@ -10,7 +10,7 @@ import pytest
 
 from harness import Job, run
 
-if importlib.util.find_spec("megatron") is None:  # an import takes seconds, and the nursery does it
+if importlib.util.find_spec("megatron") is None:  # an import here takes seconds; the nursery imports it
     pytest.skip("megatron-core is not installed", allow_module_level=True)
 
 NURSERY = "megatron_training"
@@ -21,7 +21,8 @@ KINDS = ["plain", "sgd", "bf16", "fp16", "distributed", "distributed_bf16", "ove
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """(kind, world) -> losses by iteration and digest of each rank; each is run once."""
+    """A function of (kind, world) that returns the losses by iteration and the digest of each rank; each combination is
+    run once."""
     @functools.cache
     def ends(kind, world):
         path = tmp_path_factory.mktemp(kind)
@@ -47,7 +48,7 @@ class Trainings:
             job.killed()
 
     def on(self, kind, world=2, **arguments):
-        """Trains to the end. Says how the ranks resumed: [iteration, flops, bytes by source]."""
+        """Trains to the end. Returns how the ranks resumed: [iteration, flops, bytes by source]."""
         ranks = run(self._tmp_path, "megatron_training:train", kind=kind, world=world, **self._common, **arguments)
         for rank, expected in zip(ranks, self._uninterrupted(kind, world), strict=True):
             assert {step: expected[3][step] for step in rank[3]} == rank[3]
@@ -109,7 +110,7 @@ def test_agents_that_lose_their_memory_have_it_from_storage(train, site, kind):
 
 
 def saved_by_two(tmp_path, site, nursery, kind):
-    """The weights of each rank. Nothing is left in memory."""
+    """Returns the weights of each rank. Nothing is left in memory."""
     site.config.update(save_mem_interval="off", linger_s=1)
     weights = call(tmp_path, nursery, "save_for_others", kind=kind, config=site.config)
     site.kill_agents()
@@ -136,7 +137,7 @@ def test_other_layouts_are_refused(tmp_path, site, nursery, kind, other, concat,
         assert text in answer
 
 
-# ---- use and wrong use
+# ---- correct and incorrect use
 
 
 def call(tmp_path, nursery, function, **arguments):
@@ -158,7 +159,7 @@ def test_fence_comes_before_anything_changes(tmp_path, site, nursery, kind):
 
 
 def test_example_goes_on_where_it_was(tmp_path, site, nursery, top):
-    """Its job is done at the end, so that only what is on storage is left."""
+    """Its job is finished at the end, so only the version on storage is left."""
     site.config.update(save_mem_interval="off", save_storage_interval=6)
     config = site.dir / "tierckpt.json"
     config.write_text(json.dumps(site.config))
@@ -203,7 +204,7 @@ def test_unknown_megatron_switches_the_adapter_off_and_training_goes_on(tmp_path
         assert "megatron-core 0.16.1 is not known" in warnings[0]
 
 
-# ---- the hook, where there is no training program of Megatron-LM: test_megatron_lm.py has the real one
+# ---- the hook without Megatron-LM's training program; test_megatron_lm.py tests it with the real one
 
 
 def alone(tmp_path, nursery, function):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real pretrain_gpt.py with `import tierckpt.megatron.hook`, where $MEGATRON_LM names the source tree of
+"""Tests the real pretrain_gpt.py with `import tierckpt.megatron.hook`, if $MEGATRON_LM names a source tree of
 Megatron-LM, tag core_v0.16.1 (the package megatron-core has no training program)."""
 
 import functools
@@ -76,13 +76,13 @@ def test_ordered_exit_leaves_all_on_storage(pretrain, site, uninterrupted):
 
 
 def test_own_checkpoint_of_megatron_wins_if_it_is_later(pretrain, tmp_path, site, uninterrupted):
-    """Samples, operations and the schedule are its own, none of them counted twice."""
+    """Samples, operations and the schedule are those of its own checkpoint; none of them is counted twice."""
     own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "4"]
     site.config["save_mem_interval"] = 3
     pretrain("TP2", *own, die_at=4)
     for (first, ends), (_, expected) in zip(pretrain("TP2", *own), uninterrupted("TP2"), strict=True):
         assert first == 5
-        for iteration in ends:  # its own load is not equal to the bit: what comes after it draws from the generators
+        for iteration in ends:  # its own load is not bit-exact: code after it draws from the generators
             assert ends[iteration][2:] == expected[iteration][2:]
 
 

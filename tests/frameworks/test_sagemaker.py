@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SageMaker-style functions: local state dicts come back bit for bit, sharded ones on other numbers of ranks too."""
+"""SageMaker-style functions: local state dicts are restored bit for bit, sharded ones also on other numbers of
+ranks."""
 
 import hashlib
 import json
@@ -25,7 +26,7 @@ STEPS = 6
 
 
 class Training:
-    """Of one of several shards: a model of its own."""
+    """The training of one of several shards, each with a model of its own."""
 
     def __init__(self, shard):
         torch.manual_seed(shard)
@@ -34,7 +35,7 @@ class Training:
         self.done = 0
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        self.optimizer.step()  # makes its state
+        self.optimizer.step()  # creates its state
 
     def step(self):
         loss = self.model(torch.randn(8, 6)).square().mean()
@@ -116,7 +117,7 @@ def killed(tmp_path, **arguments):
 
 
 def test_local_state_is_resumed_with_equal_bits(tmp_path, site, nursery, uninterrupted):
-    """The ranks die right after the save of a step has begun, so it is there or it is not."""
+    """The ranks die right after the save of a step has begun, so that version may or may not exist."""
     step = random.Random("local").randint(2, STEPS - 1)
     killed(tmp_path, nursery=nursery, world=2, config=site.config, die_at=step, in_flight=True)
     resumed = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=2, config=site.config)
@@ -126,7 +127,7 @@ def test_local_state_is_resumed_with_equal_bits(tmp_path, site, nursery, uninter
 
 
 def test_lost_node_is_made_good_from_its_replica(tmp_path, site, nursery, uninterrupted):
-    """Ranks 0 and 2 hold the same, as do 1 and 3; then there is one of each."""
+    """Ranks 0 and 2 hold the same state, as do 1 and 3; after the loss, one of each is left."""
     config = {**site.config, "copies": 2, "save_storage_interval": 3}
     killed(tmp_path, nursery=nursery, world=4, config=config, die_at=4, own_nodes=True)
     site.kill_agents("node3")
@@ -165,7 +166,7 @@ def test_sharded_state_is_loaded_by_one_rank(tmp_path, site, nursery):
     assert all(torch.equal(state["model"][key], value) for key, value in expected.items())
 
 
-# ---- wrong use
+# ---- incorrect use
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_step_in_a_path(checkpoint_id, step):
 
 
 def launch(example, ranks, path, steps):
-    """Under torchrun, as a user does."""
+    """Runs the example with torchrun, as a user does."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(example),
                str(path), str(steps)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -227,7 +228,7 @@ def launch(example, ranks, path, steps):
 
 @pytest.mark.parametrize("name, ranks", [("dcp_fsdp.py", (2, 1)), ("sagemaker_local.py", (2, 2))])
 def test_example_goes_on_where_it_was(site, top, name, ranks):
-    """What is done leaves nothing in memory, so the second start loads from storage."""
+    """A finished job leaves nothing in memory, so the second start loads from storage."""
     path = site.dir / "tierckpt.json"
     path.write_text(json.dumps({**site.config, "save_storage_interval": 10}))
     for number, (first, last) in zip(ranks, ((0, 10), (10, 20)), strict=True):

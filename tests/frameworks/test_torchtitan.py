@@ -18,7 +18,7 @@ TRAIN = "titan_training:train"
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """world -> what each rank ends with, without checkpoints; each is run once."""
+    """A function of world that returns the final state of each rank, without checkpoints; each is run once."""
     @functools.cache
     def results(world, parallel="{}", **arguments):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
@@ -79,7 +79,7 @@ def test_lost_node_is_made_good_from_its_peer(job, site, uninterrupted):
 @pytest.mark.parametrize("parallel", [{"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 2},
                                       {"tensor_parallel_degree": 2}], ids=["hsdp", "fsdp-tp"])
 def test_meshes_of_two_dimensions(job, uninterrupted, parallel):
-    """Copies of shards, and shards of shards."""
+    """Replicated shards, and shards in two dimensions."""
     arguments = {"parallel": parallel, "settings": {**job.arguments["settings"], "memory_cap_bytes": "1GiB"}}
     job.killed(4, die_at=3, **arguments)
     ranks = job.train(4, **arguments)
@@ -94,7 +94,7 @@ def pipeline(schedule="1F1B"):
 
 @pytest.mark.parametrize("world, schedule, layers", [(2, "1F1B", 2), (2, "Interleaved1F1B", 4), (4, "1F1B", 2)])
 def test_stages_of_a_pipeline(job, uninterrupted, world, schedule, layers):
-    """Each rank with a stage of its own, with two, and stages that are sharded."""
+    """One stage per rank, two stages per rank, and sharded stages."""
     parallel = pipeline(schedule)
     arguments = {"parallel": parallel, "layers": layers,
                  "settings": {**job.arguments["settings"], "memory_cap_bytes": "1GiB"}}
@@ -114,7 +114,7 @@ def test_from_storage(job, site, uninterrupted):
 
 
 def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
-    """And goes on to save, which the first number of ranks then reads."""
+    """It also continues to save, and the first number of ranks then reads that version."""
     saved = job.train(2, steps=2)
     for world, steps in ((4, 3), (1, 4), (2, 5)):
         site.kill_agents()
@@ -127,7 +127,7 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
 
 
 class _Loader:
-    """Its state has the form of torchtitan's own dataloaders."""
+    """Its state has the same form as that of torchtitan's own data loaders."""
 
     def __init__(self, rank, degree):
         self._rank, self._degree = rank, degree
@@ -137,7 +137,7 @@ class _Loader:
 
 
 def _choice(rank, degree, saved, excluded=()):
-    """What a rank loads of the states that others have saved: a state, or the error."""
+    """Returns what a rank loads of the states that other ranks have saved: a state, or the error."""
     import torchtitan_cpu  # noqa: F401
     from tierckpt import LayoutError
     from tierckpt.adapters.torchtitan import _OtherStates
@@ -163,7 +163,8 @@ def test_a_dataloader_gets_the_state_of_its_data_parallel_rank_or_is_refused():
 
 
 def test_stages_cut_in_another_way_read_what_is_on_storage(job, site):
-    """Without a pipeline, with two stages on a rank, with one that is sharded, as they come from one another."""
+    """Without a pipeline, with two stages per rank, and with one sharded stage: each loads the version of the one
+    before."""
     one, two = pipeline(), pipeline("Interleaved1F1B")
     saved = job.train(2, steps=2, layers=4, parallel=one)
     cuts = ((2, two), (2, one), (1, {}), (2, two), (4, one), (2, {}))
@@ -176,7 +177,7 @@ def test_stages_cut_in_another_way_read_what_is_on_storage(job, site):
 
 
 def joined(ranks, what):
-    """The digests of all ranks; those of the same parameter are the same."""
+    """Merges the digests of all ranks; those of the same parameter must be equal."""
     parts = {}
     for rank in ranks:
         assert all(parts.setdefault(name, digest) == digest for name, digest in rank[what].items())
@@ -190,10 +191,10 @@ def test_steps_that_are_kept_and_one_of_them_loaded(tmp_path, job, site, nursery
     assert sorted(path.name for path in versions.glob("v*")) == [f"v{step:012}.t1" for step in (1, 2, 4, 5)]
     arguments = {"nursery": nursery, "dump": str(job.dump), "steps": 5, "settings": job.arguments["settings"]}
     assert run(tmp_path, "titan_training:excluded", keys=["optimizer", "dataloader"], **arguments) == [[5, 0, True]]
-    site.kill_agents()  # or they go on with the configuration that they were started with
+    site.kill_agents()  # otherwise they keep the configuration that they were started with
     ranks = job.train(1, load_step=2, keep_latest_k=2, interval=2)
     assert ranks[0]["resumed"] == 2
-    # Two of the line that began with step 2 again. Steps 4 and 5 are no ancestors of it, so they stay.
+    # Two versions of the history that continued from step 2. Steps 4 and 5 are not its ancestors, so they stay.
     assert [path.name for path in sorted(versions.glob("v*.t1"))] == [f"v{step:012}.t1" for step in (4, 5)]
     assert [path.name[:13] for path in sorted(versions.glob("v*")) if path.suffix != ".t1"] == \
         [f"v{step:012}" for step in (4, 6)]
@@ -208,13 +209,13 @@ def test_a_disabled_async_mode_has_committed_when_save_returns(job, uninterrupte
 
 def test_the_last_save_has_weights_alone_and_the_initial_load_is_torchtitans(tmp_path, job, site, nursery,
                                                                              uninterrupted):
-    """What only its own manager can do, it does."""
+    """torchtitan's own manager does what only it can do."""
     job.train(2, steps=2, last_save_model_only=True, export_dtype="bfloat16")
     last = job.dump / "checkpoint/step-2"
     assert run(tmp_path, "titan_training:dtypes", nursery=nursery, path=str(last)) == [[["torch.bfloat16"], False]]
     other = tmp_path / "other"
     stock = job.train(2, steps=2, dump=str(other), stock=True, interval=1)
-    site.kill_agents()  # they leave in a moment by themselves; what they hold would be gone on from
+    site.kill_agents()  # they would exit soon by themselves; until then, the job would resume from their memory
     ranks = job.train(2, dump=str(tmp_path / "third"), initial_load_path=str(other / "checkpoint/step-2"))
     assert [rank["resumed"] for rank in ranks] == [2, 2]
     assert [rank["loaded"] for rank in ranks] == [rank["whole"] for rank in stock]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainerWrapper beside the real Trainer, with and without DistributedDataParallel."""
+"""TrainerWrapper with the real Trainer, with and without DistributedDataParallel."""
 
 import functools
 import random
@@ -18,7 +18,7 @@ TRAIN = "hf_training:train"
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """world -> what each rank ends with, by the plain Trainer; each is run once."""
+    """A function of world that returns the final state of each rank with the plain Trainer; each is run once."""
     @functools.cache
     def results(world, **arguments):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
@@ -67,7 +67,8 @@ def test_killed_and_restored_from_memory_ends_with_equal_bits(job, uninterrupted
 
 
 def test_four_ranks_add_in_the_same_order_after_a_restart(job, site):
-    """DistributedDataParallel changes its buckets after the first step; the order of sums of more than two must not."""
+    """DistributedDataParallel changes its buckets after the first step, which must not change the order of sums of more
+    than two values."""
     few = {"max_steps": 4, "kind": "twisted", "ddp_find_unused_parameters": False}
     fresh = job.train(4, config={**site.config, "job": "fresh"}, **few)
     assert [rank["resumed"] for rank in fresh] == [0] * 4 and "nothing to resume from: a fresh start" in fresh[0]["log"]
@@ -86,7 +87,7 @@ def test_lost_node_is_made_good_from_its_twin(job, site, uninterrupted):
 
 
 def test_from_storage_by_us_and_by_the_plain_trainer(job, site, uninterrupted):
-    """save_steps=3 saves 3, 6 and the last step. What is published is a checkpoint of the plain Trainer, too."""
+    """save_steps=3 saves 3, 6 and the last step. A published version is also a checkpoint of the plain Trainer."""
     saving = {"save_strategy": "steps", "save_steps": 3}
     job.killed(2, die_at=4, sure=3, stage="drained", half_done=True, **saving)
     site.kill_agents()
@@ -100,7 +101,7 @@ def test_from_storage_by_us_and_by_the_plain_trainer(job, site, uninterrupted):
     shutil.copytree(job.output_dir / "checkpoint-6", other / "checkpoint-6")
     plain = job.train(2, config=None, output_dir=str(other))
     assert_equal(plain, uninterrupted(2))
-    # And the other way round: what a plain Trainer has saved is newer than anything of ours.
+    # And vice versa: a checkpoint that a plain Trainer has saved is newer than any version of ours.
     for number, resume in enumerate((True, str(other / "checkpoint-6"))):
         ranks = job.train(2, config={**site.config, "job": f"other{number}", "save_dir": str(site.dir / "other")},
                           output_dir=str(other), resume=resume)
@@ -109,7 +110,7 @@ def test_from_storage_by_us_and_by_the_plain_trainer(job, site, uninterrupted):
 
 
 def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
-    """And what two ranks could not make whole becomes a directory of the plain Trainer, too."""
+    """A version that two ranks could not complete also becomes a directory of the plain Trainer."""
     job.killed(2, die_at=4, sure=3, stage="drained", half_done=True, save_strategy="steps", save_steps=3)
     site.kill_agents()
     ranks = job.train(1, save_strategy="steps", save_steps=3)
@@ -134,12 +135,12 @@ def test_if_nothing_of_ours_can_be_restored_the_newest_directory_is_taken(job, s
 def test_a_training_that_raises_leaves_its_memory_to_the_next(job, uninterrupted):
     job.train(1, raise_at=3)
     ranks = job.train(1)
-    assert 0 < ranks[0]["resumed"] <= 3  # which saves were granted, and when, is up to the agent
+    assert 0 < ranks[0]["resumed"] <= 3  # the agent determines which saves are granted, and when
     assert_equal(ranks, uninterrupted(1))
 
 
 def test_epochs_end_in_the_version_of_their_last_step(job, site, uninterrupted):
-    """What is evaluated and logged at the end of an epoch has happened when the job resumes from its last step."""
+    """The evaluation and logging at the end of an epoch is part of the version of its last step."""
     epochs = {"save_strategy": "epoch", "eval_strategy": "epoch"}
     job.killed(1, die_at=6, **epochs)
     ranks = job.train(1, **epochs)

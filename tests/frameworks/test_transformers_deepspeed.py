@@ -24,7 +24,8 @@ TRAIN = "hf_ds_training:train"
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, nursery):
-    """ZeRO stage -> what each rank ends with, by the plain Trainer; each is run once."""
+    """A function of the ZeRO stage that returns the final state of each rank with the plain Trainer; each is run
+    once."""
     @functools.cache
     def results(stage, **arguments):
         tmp_path = tmp_path_factory.mktemp("uninterrupted")
@@ -95,8 +96,8 @@ def test_agents_that_lose_their_memory_have_it_from_storage(job, site, uninterru
 
 @pytest.mark.parametrize("stage, world", [(0, 1), (1, 4), (2, 1), (2, 4), (3, 1), (3, 4)])
 def test_another_number_of_ranks_goes_on_with_what_two_had(job, tmp_path, site, stage, world):
-    """With the bits of weights, masters, moments and schedule. What comes after cannot be equal to the bit: there are
-    as many batches in a step as ranks, and each rank draws its own random numbers."""
+    """The bits of weights, masters, moments and schedule are equal. The steps after that cannot be bit-exact: a step
+    has as many batches as there are ranks, and each rank draws its own random numbers."""
     both = {"stage": stage, "notes": str(tmp_path)}
     job.killed(die_at=4, sure=3, stage_of_death="drained", save_strategy="steps", save_steps=3,
                **{**both, "config": {**site.config, "save_mem_interval": "off"}})
@@ -147,7 +148,7 @@ def files_in(directory):
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_the_plain_trainer_goes_on_from_what_was_saved_to_storage(job, uninterrupted, stage):
-    """As it does from what it has saved itself."""
+    """As it does from its own checkpoints."""
     saving = {"stage": stage, "save_strategy": "steps", "save_steps": 4, "gather": True}
     assert_equal(job.train(**saving), uninterrupted(stage))
     assert job.checkpoints() == ["checkpoint-4", f"checkpoint-{STEPS}"]
@@ -160,7 +161,7 @@ def test_the_plain_trainer_goes_on_from_what_was_saved_to_storage(job, uninterru
             assert (ours / f"checkpoint-{step}" / name).read_bytes() == (own / f"checkpoint-{step}" / name).read_bytes()
     states = [json.loads((directory / "checkpoint-4/trainer_state.json").read_text()) for directory in (ours, own)]
     for state in states:
-        del state["stateful_callbacks"]["TrainerControl"]  # whether it was written before on_save or after
+        del state["stateful_callbacks"]["TrainerControl"]  # depends on whether it was written before or after on_save
     assert states[0] == states[1]
     from_own, from_ours = (job.train(config=None, stage=stage, output_dir=str(directory.with_name("new")),
                                      resume=str(directory / "checkpoint-4")) for directory in (own, ours))

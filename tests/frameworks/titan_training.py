@@ -34,7 +34,7 @@ VOCABULARY, LENGTH = 2048, 16
 
 
 class Loader(BaseDataLoader):
-    """Each rank's data depend on its position and on its random numbers, so both have to come back."""
+    """Each rank's data depend on its position and on its random numbers, so both must be restored."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
@@ -81,7 +81,7 @@ class NoTokenizer(BaseTokenizer):
 
 
 def make(rank, world, dump, steps, checkpoint, parallel=None, layers=1):
-    """A trainer, ready to train."""
+    """Returns a trainer that is ready to train."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
                       MASTER_PORT="0")
     if not torch.distributed.is_initialized():
@@ -109,8 +109,8 @@ def make(rank, world, dump, steps, checkpoint, parallel=None, layers=1):
 
 
 def infer_without_counting(schedule, parts):
-    """PyTorch 2.13 learns the shapes between stages by a pass more in the first step of every process, which a training
-    that is resumed would count twice."""
+    """PyTorch 2.13 infers the shapes between stages with an extra pass in the first step of every process, which a
+    resumed training would count twice."""
     name = "_initialize_stages" if hasattr(schedule, "_initialize_stages") else "_initialize_stage"
     infer = getattr(schedule, name)
 
@@ -138,7 +138,7 @@ def tensors_of(trainer):
 
 
 def digest(trainer):
-    """Of everything that the next steps depend on, of this rank."""
+    """A digest of everything that this rank's next steps depend on."""
     total = hashlib.sha256()
     for tensor in tensors_of(trainer) + [torch.get_rng_state(), torch.tensor(trainer.dataloader._at)]:
         total.update(local(tensor).detach().contiguous().numpy().tobytes())
@@ -150,8 +150,8 @@ def digest(trainer):
 
 
 def whole_digests(trainer):
-    """By name, of each parameter and its moments, put together: the same for every number of ranks. Of a pipeline each
-    rank has those of its own stages."""
+    """Digests by name of each complete parameter and its moments: the same for every number of ranks. In a pipeline,
+    each rank has those of its own stages."""
     names = {id(param): name for part in trainer.model_parts for name, param in part.named_parameters()}
     digests = {}
     for optimizer in trainer.optimizers:
@@ -165,8 +165,8 @@ def whole_digests(trainer):
 
 
 class Watch:
-    """Of a training: losses, and what was restored; and death by kill -9 right after a save of step `die_at`, once the
-    save of step `sure` has come to `stage`."""
+    """Watches a training: records losses and what was restored, and kills the process with SIGKILL right after the save
+    of step `die_at`, once the save of step `sure` has reached `stage`."""
 
     def __init__(self, trainer, die_at, sure, stage):
         self._trainer, self._die_at, self._sure, self._stage = trainer, die_at, sure or die_at, stage
@@ -205,7 +205,7 @@ def settings_of(rank, settings, own_nodes, keys):
 
 def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage="committed", own_nodes=False,
           stock=False, parallel=None, layers=1, **keys):
-    """Returns what came of it. Without settings: without checkpoints. stock: with torchtitan's own manager."""
+    """Returns the result. Without settings: without checkpoints. stock: with torchtitan's own manager."""
     if stock:
         checkpoint = CheckpointManager.Config(enable=True, last_save_model_only=False, **keys)
     elif settings is None:
@@ -224,7 +224,7 @@ def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage
 
 
 def excluded(rank, world, dump, steps, settings, keys):
-    """[the rest was loaded, what was excluded is as it was]."""
+    """Returns [the rest was loaded, the excluded part is unchanged]."""
     trainer = make(rank, world, dump, steps, TierckptManager.Config(**settings_of(
         rank, settings, False, {"exclude_from_loading": keys})))
     trainer.checkpointer.load()
@@ -236,13 +236,13 @@ def excluded(rank, world, dump, steps, settings, keys):
 
 
 def unknown_version(rank, world, dump, steps, settings):
-    """With a torchtitan whose manager saves in another way than the one that is known."""
+    """Trains with a torchtitan whose manager saves differently from the known one."""
     BaseCheckpointManager._save = lambda self, something_else: None
     return train(rank, world, dump, steps, settings)
 
 
 def wrong_use(rank, world, dump, settings):
-    """The errors, by what is wrong."""
+    """Returns the errors by kind of misuse."""
     texts = []
     for keys in ({"settings": {**settings, "save_mem_interval": 3}}, {"exclude_from_loading": ["nothing"]},
                  {"load_step": 9}):
@@ -254,14 +254,14 @@ def wrong_use(rank, world, dump, settings):
 
 
 def dtypes(rank, world, path):
-    """Of a checkpoint of torchtitan's own."""
+    """Returns the dtypes in a checkpoint of torchtitan's own manager."""
     metadata = FileSystemReader(path).read_metadata().state_dict_metadata
     kinds = {str(value.properties.dtype) for key, value in metadata.items() if not key.endswith("_extra_state")}
     return [sorted(kinds), "lr_scheduler.last_epoch" in metadata]
 
 
 def example(rank, world, path, runtime_dir, dump, steps):
-    """The checkpoint manager of the example's configuration, as torchtitan's command line makes it."""
+    """Runs the example's configuration with the checkpoint manager that torchtitan's command line creates."""
     os.environ["TIERCKPT_RUNTIME_DIR"] = runtime_dir
     sys.path.insert(0, path)
     config = ConfigManager().parse_args(["--module", "torchtitan_config", "--config", "llama3_debugmodel_tierckpt",

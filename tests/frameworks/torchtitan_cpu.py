@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torchtitan 0.3 needs to train on CPUs with gloo: for tests alone. Import it before torchtitan."""
+"""Patches that torchtitan 0.3 needs to train on CPUs with gloo, for tests only. Import it before torchtitan."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 
 class _NoKernels(types.ModuleType):
-    """In the place of kernels that are written for accelerators, and are imported although they are never called."""
+    """Replaces kernels for accelerators, which are imported although they are never called."""
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -25,7 +25,7 @@ def _patch():
     kernels = "torchtitan.distributed.minimal_async_ep.kernels"
     sys.modules[kernels] = _NoKernels(kernels)
     sys.modules[kernels].__file__ = __file__
-    if not hasattr(torch.distributed, "set_timeout"):  # of a later PyTorch
+    if not hasattr(torch.distributed, "set_timeout"):  # only in later versions of PyTorch
         torch.distributed.set_timeout = lambda *_args, **_named: None
     torch._utils._get_available_device_type = lambda: "cpu"
     statistics = dict.fromkeys(("active_bytes.all.peak", "reserved_bytes.all.peak", "num_alloc_retries", "num_ooms"), 0)
@@ -43,7 +43,7 @@ _patch()
 
 
 def use_plain_attention():
-    """Scaled dot products instead of flex attention, which needs a compiler."""
+    """Uses scaled dot products instead of flex attention, which needs a compiler."""
     import torchtitan.models.common.config_utils as config_utils
     import torchtitan.models.llama3 as llama3
     from torch.nn.attention import SDPBackend
@@ -55,14 +55,14 @@ def use_plain_attention():
 
 
 def wait_for_nobody():
-    """The trainer's first rank sleeps at its end."""
+    """Removes the sleep of the trainer's first rank at the end."""
     import torchtitan.trainer
 
     torchtitan.trainer.time = types.SimpleNamespace(**{**vars(time), "sleep": lambda _seconds: None})
 
 
 def sum_in_fsdp(model_parts):
-    """Gloo has no sum with a factor, which FSDP uses by default."""
+    """Gloo has no scaled sum, which FSDP uses by default."""
     from torch.distributed.fsdp import FSDPModule
 
     for part in model_parts:
@@ -72,7 +72,8 @@ def sum_in_fsdp(model_parts):
 
 
 def take_microbatches(schedule):
-    """torchtitan 0.3 cuts the batch itself, for a later PyTorch. Here a pipeline's step would cut it once more."""
+    """torchtitan 0.3 splits the batch itself, for a later PyTorch. With this one, a pipeline's step would split it
+    again."""
     stages = getattr(schedule, "_stages", None) or [schedule._stage]
 
     def step(*, arg_mbs, kwarg_mbs, target_mbs, losses, return_outputs, loss_kwargs):

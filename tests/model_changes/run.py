@@ -3,8 +3,8 @@
 """Trainings that change their model (trainee.py), killed at random moments and started again: run.py BUILD [--seed S]
 [--count N] [--jobs J] [--verbose]
 
-What a launch gets back must be, to the bit, what some launch had at that step, and not older than what was committed.
-Exit status 0: it was, 1: it was not (that run's directory stays), 77: there is no PyTorch here."""
+A launch must restore exactly the bits that some launch had at that step, and nothing older than the newest commit. Exit
+status 0: success; 1: failure (the directory of that run is kept); 77: PyTorch is not installed."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Zygote:
         return int(self.process.stdout.readline().split()[1])
 
     def wait(self):
-        """The exit status of the one trainee that there is."""
+        """Returns the exit status of the only trainee."""
         return int(self.process.stdout.readline().split()[2])
 
     def close(self):
@@ -66,7 +66,7 @@ class Story:
     def tell(self):
         for _ in range(self.dice.randint(3, 5)):
             if not self.one_launch():
-                self.grown = not self.grown_now()  # the author starts it with the model that was saved
+                self.grown = not self.grown_now()  # the user restarts it with the model that was saved
                 self.figures["other layout"] += 1
                 if not self.one_launch():
                     raise Broken("neither model can be loaded")
@@ -129,20 +129,20 @@ class Story:
         saved = self.saved(event["origin"], event["step"])
         self.figures["compared"] += 1
         if event["digest"] not in saved:
-            raise Broken(f"launch {self.launch}: what was loaded as step {event['step']} of launch {event['origin']} "
-                         f"is not what it had: {event['digest']}, not {saved}")
+            raise Broken(f"launch {self.launch}: the state loaded as step {event['step']} of launch {event['origin']} "
+                         f"differs from the saved state: {event['digest']}, not {saved}")
         if known and (event["origin"], event["step"]) < known:
             raise Broken(f"launch {self.launch} loaded {event['origin'], event['step']}, {known} was committed")
 
     def saved(self, launch, step):
-        """The digests of what this launch may have saved as this step. A save that was refused is no version; of the
-        last one before a kill nobody knows."""
+        """The digests of the states that this launch may have saved as this step. A refused save makes no version; the
+        outcome of the last save before a kill is unknown."""
         mine = [event for event in self.events() if event["launch"] == launch]
         return [event["digest"] for event, after in zip(mine, [*mine[1:], {"event": "end"}], strict=True)
                 if event["event"] == "save" and event["step"] == step and after["event"] != "refused"]
 
     def known(self):
-        """(launch, step) of the newest version that must be there."""
+        """(launch, step) of the newest version that must exist."""
         found = []
         for event in self.events():
             if event["event"] == "state":
@@ -156,7 +156,7 @@ class Story:
         return max(found, default=None)
 
     def base_of(self, launch):
-        """Of the last load of this launch."""
+        """The (launch, step) of the last load of this launch."""
         loads = [(e["origin"], e["step"]) for e in self.events() if e["event"] == "loaded" and e["launch"] == launch]
         return loads[0] if loads else (0, 0)
 
@@ -164,7 +164,7 @@ class Story:
         return max((event["step"] for event in self.events()), default=0)
 
     def grown_now(self):
-        """Whether the newest launch has let the model grow."""
+        """True if the newest launch has grown the model."""
         return self.grown or any(e["event"] == "act" and e["name"] == "grow" and e["launch"] == self.launch
                                  for e in self.events())
 
@@ -172,7 +172,7 @@ class Story:
         if not self.journal.exists():
             return []
         text = self.journal.read_text(encoding="utf-8")
-        whole = text[:text.rfind("\n") + 1]  # what is being written just now may end within a line
+        whole = text[:text.rfind("\n") + 1]  # the last line may still be incomplete
         return [json.loads(line) for line in whole.splitlines()]
 
     def output(self):
@@ -190,9 +190,9 @@ def _is_there(pid):
 def main():
     options = arguments(__doc__)
     try:
-        import torch  # noqa: F401  is it there?
+        import torch  # noqa: F401  checks that it is installed
     except ImportError:
-        print("skipped: there is no PyTorch here")
+        print("skipped: PyTorch is not installed")
         return 77
     return Suite("changes", Story).run(options)
 

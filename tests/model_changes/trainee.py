@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training whose author does everything to the model that people do: replaces parameters, adds groups, skips
-optimizer steps, changes weights beside the optimizer, saves twice, goes back in its steps, and leaves in all ways.
+"""A training that changes its model in every way that users do: replaces parameters, adds groups, skips optimizer
+steps, changes weights outside the optimizer, saves twice, goes back to earlier steps, and ends in all possible ways.
 
-Before each save the digest of everything that is to be saved goes to the journal, so that whatever a later launch gets
-back can be compared with what it was. What is done follows from the seed and the number of the launch."""
+Before each save, the digest of everything to be saved is written to the journal, so that the state that a later launch
+restores can be compared with it. The seed and the number of the launch determine all actions."""
 
 import gc
 import hashlib
@@ -56,7 +56,7 @@ class Training:
         self.optimizer = OPTIMIZERS[self.kind](self.net.parameters())
         if task["grown"]:
             self.add_adapter()
-        self.started = 0  # the newest step of which a save was started in this term
+        self.started = 0  # the newest step whose save was started in this term
         self.extra = {"launch": 0, "best": 1.5}
         self.step = 0
         self.journal_fd = os.open(task["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -66,8 +66,8 @@ class Training:
         os.write(self.journal_fd, line.encode())
 
     def digest(self):
-        """Of all tensors of the model by name, of the optimizer's by the place of their parameter (the model may have
-        got         another one under its name meanwhile), and of the optimizer's numbers."""
+        """Digests of all tensors of the model by name, of the optimizer's by the index of their parameter (the model
+        may have a new parameter with its name by now), and of the optimizer's numbers."""
         digest = hashlib.sha256()
         tensors = dict(self.net.state_dict())
         for number, group in enumerate(self.optimizer.param_groups):
@@ -77,7 +77,7 @@ class Training:
         for name in sorted(tensors):
             tensor = tensors[name].detach()
             if tensor.abs().sum() == 0 and name.startswith("optimizer"):
-                continue  # state that is still to be made counts as zero
+                continue  # state that does not exist yet counts as zero
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
         digest.update(json.dumps([{key: repr(value) for key, value in sorted(group.items()) if key != "params"}
@@ -116,7 +116,7 @@ class Training:
         stats = self.ckpt.stats()
         self.journal("state", committed=stats.committed_step, published=stats.published_step)
 
-    # ---- what is done ---------------------------------------------------------------------------------------------
+    # ---- actions ---------------------------------------------------------------------------------------------
 
     def train(self):
         x, y = torch.randn(16, 24), torch.randn(16, 8)
@@ -138,14 +138,14 @@ class Training:
         self.renew_optimizer()
 
     def renew_optimizer(self):
-        """What people do after replacing parameters; the checkpoint is not told."""
+        """Creates a new optimizer, as users do after replacing parameters, without notifying the checkpoint."""
         named = list(self.net.named_parameters())
         for number, group in enumerate(self.optimizer.param_groups):
             group["params"][:] = [p for name, p in named if name.startswith("adapter") == (number == 1)]
         self.optimizer.state.clear()
 
     def has_strays(self):
-        """Whether the optimizer changes parameters that the model no longer has."""
+        """True if the optimizer has parameters that the model no longer has."""
         there = set(map(id, self.net.parameters()))
         return any(id(p) not in there for group in self.optimizer.param_groups for p in group["params"])
 
@@ -154,7 +154,7 @@ class Training:
         self.net.last.bias.data = self.net.last.bias.data.clone() + 0.5
 
     def change_beside(self):
-        """Not by the optimizer, and without a fence: maybe while it is copied."""
+        """Changes a weight outside the optimizer, without a fence, possibly during a copy."""
         with torch.no_grad():
             self.net.big.add_(1)
             self.net.first.weight.mul_(1.01)
@@ -188,7 +188,7 @@ class Training:
             self.extra[f"new{self.step}"] = "x" * self.dice.choice((1, 1000, 300000))
 
     def save_again(self):
-        """With the number of the save before, of which there may be nothing: it was loaded, or given up."""
+        """Saves again with the step of the previous save, which may have no version: it was loaded, or given up."""
         self.save()
 
     def step_back(self):
@@ -232,14 +232,14 @@ class Training:
         how = self.dice.choice(("exit", "raise", "_exit", "term", "drop", "close", "interrupt"))
         self.journal("leaves", how=how)
         if how == "raise":
-            raise RuntimeError("the training has a fault")
+            raise RuntimeError("an error of the training program")
         if how == "interrupt":
             raise KeyboardInterrupt
         if how == "_exit":
             os._exit(0)
         if how == "term":
             os.kill(os.getpid(), signal.SIGTERM)
-        if how == "drop":  # the tensors go while they are copied
+        if how == "drop":  # the tensors are freed while they are copied
             self.ckpt = self.net = self.optimizer = None
             gc.collect()
         if how == "close":

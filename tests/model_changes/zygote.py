@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forks a trainee for each line of JSON that it reads, so that PyTorch is imported once. Says "began PID" and, when one
-has ended, "ended PID STATUS" (as subprocess counts: negative for a signal)."""
+"""Forks a trainee for each line of JSON that it reads, so that PyTorch is imported once. Prints "began PID" and, when
+one has ended, "ended PID STATUS" (as in subprocess: negative for a signal)."""
 
 import json
 import os
 import sys
 import threading
 
-import torch  # noqa: F401  for the children
+import torch  # noqa: F401  imported for the children
 
 import trainee
 
@@ -38,5 +38,5 @@ def next_task():
 
 
 mine = next_task()
-if mine:  # a child, which from here on is a program of its own and ends as one
+if mine:  # a child: from here on, a separate program with its own exit status
     trainee.main(mine)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: a program is started, killed as planned, and started again until it ends. Then it is judged."""
+"""One case: a program is started, killed as planned, and restarted until it ends. Then its results are checked."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _RUN_S, _END_S = 420, 20
 
 
 class Wrong(Exception):
-    """A promise was broken, or the case cannot be run."""
+    """A guarantee was violated, or the case cannot be run."""
 
 
 def losses(text: str) -> list[tuple[int, str]]:
@@ -29,14 +29,14 @@ def losses(text: str) -> list[tuple[int, str]]:
 
 
 def reference(program: Program, directory: Path) -> Path:
-    """Where the program as it was before, without interruption, has left its results."""
+    """Returns the directory with the results of an uninterrupted run of the original program."""
     directory.mkdir(parents=True)
     script = directory / f"{program.name}.py"
     script.write_text(program.plain())
     with Start(program.command, script, directory, 0, program.paths()) as start:
         code = start.wait(_RUN_S)
         if code != 0:
-            raise Wrong(f"the program as it was before ended with {code}:\n{start.text()[-3000:]}")
+            raise Wrong(f"the original program ended with {code}:\n{start.text()[-3000:]}")
     _check_steps(program, dict(losses(start.text())))
     return directory
 
@@ -47,7 +47,7 @@ def _check_steps(program: Program, seen: dict):
 
 
 class Case:
-    """Use it in a with-statement. Its directory goes if it was good."""
+    """Use it in a with-statement. Its directory is removed if the case succeeded."""
 
     def __init__(self, program: Program, kills: list[Kill], reference_dir: Path):
         self._program, self._kills, self._reference = program, kills, reference_dir
@@ -64,7 +64,7 @@ class Case:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def run(self) -> str:
-        """What is to be said of it. Raises Wrong."""
+        """Returns a description of the result. Raises Wrong."""
         self._configure(save_storage_interval=5, save_mem_interval=1)
         script = self.directory / f"{self._program.name}.py"
         script.write_text(self._program.text)
@@ -87,7 +87,7 @@ class Case:
     # ---- a start
 
     def _live(self, start: Start, kills: list[Kill]) -> bool:
-        """True if it came to its end."""
+        """True if the program ran to its end."""
         while kills:
             if not self._until(start, kills[0]):
                 break
@@ -103,25 +103,25 @@ class Case:
             self._configure(job="afresh")
             return False
         if code != 0:
-            raise Wrong(f"the start that was to end well ended with {code}:\n{start.text()[-4000:]}")
+            raise Wrong(f"the start that should have succeeded ended with {code}:\n{start.text()[-4000:]}")
         return True
 
     def _refused_rightly(self, start: Start) -> bool:
-        """Memory was killed with all that it had, before anything was on storage: that is no fresh start by itself, and
-        the error says how one is begun, for instance with another job name."""
+        """The agents were killed with their memory before anything was on storage. The job must not start from the
+        beginning by itself; the error says how to do that, for instance with another job name."""
         lost = any(one.victim == "agent and supervisor" for one in self._kills)
         published = list((self.directory / "save" / self._site.config["job"]).glob("v*/manifest.json"))
         return lost and not published and self._site.config["job"] != "afresh" and \
             "To start from the beginning, use another job name" in start.text()
 
     def _until(self, start: Start, one: Kill) -> bool:
-        """False if the program has ended before."""
+        """False if the program ended before that."""
         deadline = time.monotonic() + _RUN_S
         while not self._has_come(start, one):
             if start.code is not None:
                 return False
             if time.monotonic() > deadline:
-                raise Wrong(f"it did not come to {one} in {_RUN_S} s:\n{start.text()[-4000:]}")
+                raise Wrong(f"it did not reach {one} in {_RUN_S} s:\n{start.text()[-4000:]}")
             time.sleep(0.005)
         time.sleep(one.after_ms / 1000)
         return start.code is None
@@ -138,18 +138,18 @@ class Case:
         return [pids[int(one.draw * len(pids))]] if one.victim == "trainer" and pids else pids
 
     def _committed(self) -> int:
-        """The step that the agent answers for, if it is there; what is then restored may not be older."""
+        """The step that the agent reports as committed, if it is running; an older step must not be restored."""
         if any("supervisor" in one.victim or "agent" in one.victim for one in self._kills):
-            return 0  # its memory may be gone, or it may still be coming back
+            return 0  # its memory may be lost, or it may still be restarting
         try:
             return control.version_of(control.ask(self._site.config, None, "status"), "committed")[1]
         except errors.Error as error:
-            raise Wrong(f"the agent does not say what is committed: {error}") from None
+            raise Wrong(f"the agent does not report what is committed: {error}") from None
 
-    # ---- the judgement
+    # ---- the check
 
     def _note(self, start: Start, floor: int):
-        """Every step that was trained, also one that was trained twice, has the loss of the reference."""
+        """Every step, even one that was trained twice, must have the loss of the reference."""
         expected, seen = dict(losses((self._reference / "run.0.log").read_text())), losses(start.text())
         for step, loss in seen if self._program.bits else ():
             if expected[step] != loss:
@@ -176,14 +176,14 @@ class Case:
         died = " and ".join(map(str, self._kills))
         after = self._resumed[1:] if len(self._resumed) > 1 else []
         if self._site.config["job"] == "afresh":
-            return (f"killed: {died}; refused, since nothing was on storage; started afresh as the error says; equal "
+            return (f"killed: {died}; refused, because nothing was on storage; started as the error says; equal "
                     "bits")
-        back = f"resumed after step {' and '.join(map(str, after))}" if after else "it went on by itself"
+        back = f"resumed after step {' and '.join(map(str, after))}" if after else "it continued by itself"
         return f"killed: {died}; {back}; {'equal bits' if self._program.bits else self._program.head['equal']}"
 
 
 def difference(ours, theirs, where: str) -> str | None:
-    """The first thing that is not the same, to the bit."""
+    """Describes the first difference, compared bit by bit."""
     if torch.is_tensor(theirs):
         same = torch.is_tensor(ours) and ours.dtype == theirs.dtype and ours.shape == theirs.shape and \
             _bytes(ours) == _bytes(theirs)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes are killed, and when. The seed alone decides it."""
+"""Which processes are killed, and when. The seed alone determines it."""
 
 import random
 from dataclasses import dataclass
 
-_TRAINING = ("trainer", "launcher", "all")  # what has to be started again
-_MEMORY = ("agent", "supervisor", "agent and supervisor")  # what goes on without it, so a trainer dies later
+_TRAINING = ("trainer", "launcher", "all")  # these have to be restarted
+_MEMORY = ("agent", "supervisor", "agent and supervisor")  # training continues, so a trainer is killed later
 
 
 @dataclass(frozen=True)
 class Kill:
     victim: str
-    step: int  # comes when the program has said that it did this step; 0: when the agents are there
-    after_ms: int  # and so long after that
-    draw: float  # which of several processes
+    step: int  # the kill follows the program's report of this step; 0: the start of the agents
+    after_ms: int  # delay after that
+    draw: float  # selects one of several processes
 
     def __str__(self):
         moment = f"step {self.step}" if self.step else "its start"

@@ -25,7 +25,7 @@ def _all() -> list[str]:
 
 
 def agents(runtime_dir: Path, victim: str) -> list[int]:
-    """Of a job's directory: "agent", "supervisor", or both."""
+    """The pids of a job's agents; victim: "agent", "supervisor", or both."""
     found = []
     for pid in _all():
         command = _read(pid, "cmdline")
@@ -47,7 +47,7 @@ def kill(pids):
 
 
 class Start:
-    """Use it in a with-statement: nothing but agents and supervisors is left behind."""
+    """Use it in a with-statement: only agents and supervisors are left running."""
 
     def __init__(self, command: str, script: Path, directory: Path, number: int, paths):
         self.log = directory / f"run.{number}.log"
@@ -87,7 +87,7 @@ class Start:
 
     @property
     def code(self) -> int | None:
-        """What it ended with, None while it runs."""
+        """Its exit status, None while it runs."""
         return self._process.poll()
 
     def wait(self, timeout_s: float) -> int | None:
@@ -97,7 +97,7 @@ class Start:
             return None
 
     def victims(self, kind: str) -> list[int]:
-        """Trainers: those that have loaded the client library; without one (it has not come so far) any but the
+        """Trainers are the processes that have loaded the client library; if there are none yet, any process but the
         launcher."""
         pids = self._pids()
         if kind == "all":

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of the suite: a script as its community writes it, in which each line that was added is marked.
+"""A program of the suite: a script as its community writes it, in which each added line is marked.
 
-Without the marked lines it is the program as it was before, and what that one ends with is the reference. The comment
-lines `# key: value` at its head say how it is run:
+Without the marked lines it is the original program, whose results are the reference. The comment lines `# key: value`
+at its head say how it is run:
 
     needs   packages beside torch that must be installed
     launch  the command, {script} being the script
     steps   how many steps it trains
     quick   yes: it is part of the default run
-    equal   bits (default); or what is compared, and why not more, for programs which torch cannot repeat
+    equal   bits (default); or what is compared, and why not more, for programs that torch cannot reproduce
 """
 
 import importlib.util
@@ -35,7 +35,7 @@ class Program:
 
     @property
     def title(self) -> str:
-        """The first line of its docstring."""
+        """Returns the first line of its docstring."""
         return re.search(r'"""(.*?)\.?(?:"""|\n)', self.text)[1]
 
     @property
@@ -52,7 +52,7 @@ class Program:
 
     @property
     def launched(self) -> bool:
-        """Whether there is a process above the trainers."""
+        """True if the trainers have a launcher."""
         return self.command.startswith("torchrun") or self.command.endswith(" launched")
 
     @property
@@ -64,7 +64,7 @@ class Program:
         return [line.split(MARK)[0].strip() for line in self.text.splitlines() if line.rstrip().endswith(MARK)]
 
     def plain(self) -> str:
-        """The program before."""
+        """The original program."""
         return "".join(line for line in self.text.splitlines(True) if not line.rstrip().endswith(MARK))
 
     def missing(self) -> list[str]:
@@ -72,13 +72,13 @@ class Program:
         return [name for name in self.head.get("needs", "").split() if place_of(name) is None]
 
     def paths(self) -> list[Path]:
-        """What it needs in PYTHONPATH."""
+        """The directories that it needs in PYTHONPATH."""
         beside = [beside_of(name) for name in self.head.get("needs", "").split()]
         return [HERE, *filter(None, beside)]
 
 
 def beside_of(package: str) -> Path | None:
-    """The directory of its own in which a package lies that would disturb the other programs."""
+    """The separate directory of a package that would interfere with other programs."""
     directory = Path(sys.prefix, "beside", package)
     return directory if directory.is_dir() else None
 

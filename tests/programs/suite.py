@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of others, killed and resumed: suite.py [--seed S] [--count N] [--case I] [--only NAME]... [--quick]
+"""Third-party programs, killed and resumed: suite.py [--seed S] [--count N] [--case I] [--only NAME]... [--quick]
 [--jobs J] [--list] [--table]
 
-The seed alone decides the order of the programs and who dies when; case I of a seed is always the same. Without --count
-each program has one case. For each program that ran a line "STATUS|NAME|TEXT" comes: 0 good, 1 not, 77 skipped."""
+The seed alone determines the order of the programs and the kills; case I of a seed is always the same. Without --count
+each program has one case. Prints a line "STATUS|NAME|TEXT" for each program that ran: 0 success, 1 failure, 77
+skipped."""
 
 import argparse
 import collections
@@ -31,9 +32,9 @@ def arguments():
     parser.add_argument("--case", type=int, help="only the case of this number")
     parser.add_argument("--only", action="append", help="only this program")
     parser.add_argument("--quick", action="store_true", help="only those of the default run")
-    parser.add_argument("--jobs", type=int, default=1, help="cases at the same time (1)")
-    parser.add_argument("--list", action="store_true", help="names the programs")
-    parser.add_argument("--table", action="store_true", help="the sections of the documentation: lines that were added")
+    parser.add_argument("--jobs", type=int, default=1, help="number of cases run in parallel (1)")
+    parser.add_argument("--list", action="store_true", help="list the programs")
+    parser.add_argument("--table", action="store_true", help="print the documentation's sections with added lines")
     return parser.parse_args()
 
 
@@ -47,7 +48,8 @@ class Suite:
         self.results = collections.defaultdict(list)  # name -> (case, good, text)
 
     def cases(self):
-        """(number, program) of each, in the order of the seed, which does not depend on what is installed."""
+        """(number, program) of each case, in the order given by the seed, which does not depend on installed
+        packages."""
         names = order(self._args.seed, list(self._chosen))
         numbers = range(self._args.count or len(names)) if self._args.case is None else [self._args.case]
         cases = [(number, self._chosen[names[number % len(names)]]) for number in numbers]
@@ -94,7 +96,7 @@ class Suite:
 def verdicts(suite, skipped):
     bad = False
     for program in skipped:
-        print(f"77|{program.name}|not installed here: {', '.join(program.missing())}")
+        print(f"77|{program.name}|not installed: {', '.join(program.missing())}")
     for name, cases in sorted(suite.results.items()):
         failed = [(number, text) for number, good, text in sorted(cases) if not good]
         bad |= bool(failed)
@@ -117,7 +119,7 @@ def table():
 
 
 def documented() -> bool:
-    """Whether the documentation has these sections as they are now."""
+    """True if the documentation has these sections unchanged."""
     return table() in (place.TOP / "docs/frameworks/programs.md").read_text()
 
 
@@ -132,14 +134,14 @@ def main():
         print("\n".join(program.name for program in chosen))
         return 0
     if not chosen:
-        sys.exit(f"no program is called {args.only}: --list")
+        sys.exit(f"there is no program {args.only}: --list")
     suite = Suite(args, chosen)
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(suite.run, suite.cases()))
     suite.close()
     bad = verdicts(suite, [program for program in chosen if program.missing()])
     if not documented():
-        print("1|documented|docs/frameworks/programs.md is not what suite.py --table prints")
+        print("1|documented|docs/frameworks/programs.md differs from the output of suite.py --table")
     return bad or not documented()
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To be imported before torchvision. The one of PyPI is built for PyTorch with CUDA; beside the PyTorch for the CPU its
-compiled operators cannot be loaded, and then it cannot be imported, though models need none of them. So they are
-declared here."""
+"""To be imported before torchvision. PyPI's torchvision is built for PyTorch with CUDA. With a CPU-only PyTorch, its
+compiled operators cannot be loaded, so the import fails although models need none of them. They are therefore declared
+here."""
 
 from torch import library, version
 

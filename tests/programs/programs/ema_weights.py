@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averaged weights (EMA, torch.optim.swa_utils) beside those that are trained."""
+"""Averaged weights (EMA, torch.optim.swa_utils) beside the trained ones."""
 # steps: 24
 # quick: yes
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TRL's SFTTrainer with a tokenizer and a data set made on the spot."""
+"""TRL's SFTTrainer with a tokenizer and a generated data set."""
 # needs: trl transformers accelerate datasets tokenizers
 # steps: 16
 
