@@ -132,7 +132,7 @@ def test_resumed_from_memory_with_equal_bits(tmp_path, site, nursery, uninterrup
 
 
 @pytest.mark.parametrize("kind, source", [("fsdp", "bytes_peer"), ("ddp", "bytes_twin")])
-def test_lost_node_is_made_good_from_the_other(tmp_path, site, nursery, uninterrupted, kind, source):
+def test_lost_node_is_restored_from_the_other(tmp_path, site, nursery, uninterrupted, kind, source):
     config = {**site.config, "copies": 2}
     killed(tmp_path, nursery=nursery, world=2, kind=kind, config=config, die_at=3, own_nodes=True)
     site.kill_agents("node1")
@@ -415,7 +415,7 @@ def test_other_values_are_pickled_only_if_asked(site, plain):
     job.tiers.close()
 
 
-def test_writer_is_of_no_use_in_another_process(plain):
+def test_writer_cannot_be_used_in_another_process(plain):
     with pytest.raises(tierckpt.UnsupportedError, match="use AsyncCheckpointerType.THREAD"):
         pickle.dumps(plain.tiers.writer(1))
 

@@ -133,7 +133,7 @@ def test_published_parts_are_read_whole_by_the_names_of_parameters(nursery, tmp_
 
 @pytest.mark.parametrize("kind, source", [("z0-fp32", "bytes_twin"), ("z1-bf16", "bytes_peer"),
                                           ("z2-fp32", "bytes_peer"), ("z3-bf16", "bytes_peer")])
-def test_lost_node_is_made_good_from_the_other(nursery, tmp_path, site, uninterrupted, kind, source):
+def test_lost_node_is_restored_from_the_other(nursery, tmp_path, site, uninterrupted, kind, source):
     config = {**site.config, "copies": 2}
     case = Case(nursery, tmp_path, kind, config, own_nodes=True)
     case.killed(die_at=3)
@@ -144,7 +144,7 @@ def test_lost_node_is_made_good_from_the_other(nursery, tmp_path, site, uninterr
 
 
 @pytest.mark.parametrize("kind", ["z0-bf16", "z1-fp32", "z2-bf16", "z3-fp32"])
-def test_agents_that_lose_their_memory_have_it_from_storage(nursery, tmp_path, site, uninterrupted, kind):
+def test_agents_that_lose_their_memory_restore_from_storage(nursery, tmp_path, site, uninterrupted, kind):
     config = {**site.config, "save_mem_interval": "off"}
     case = Case(nursery, tmp_path, kind, config)
     case.killed(storage_at=4, die_at=5, in_flight=True)
@@ -171,7 +171,7 @@ def test_another_number_of_ranks_reads_what_is_on_storage(nursery, tmp_path, sit
 
 
 @pytest.mark.parametrize("kind", ["z1-bf16", "z3-fp32"])
-def test_files_are_written_aside_and_stock_deepspeed_loads_them(nursery, tmp_path, site, kind):
+def test_files_are_written_in_the_background_and_stock_deepspeed_loads_them(nursery, tmp_path, site, kind):
     directory = tmp_path / "files"
     results = run(tmp_path, "ds_files:save_aside", nursery=nursery, world=2, kind=kind, config=site.config,
                   directory=str(directory))
@@ -203,7 +203,7 @@ def test_use_and_wrong_use(nursery, tmp_path, site):
     assert not wrong, "\n".join(f"{case}: {verdict}" for case, verdict in wrong.items())
 
 
-def test_example_goes_on_where_it_was(nursery, tmp_path, site, top):
+def test_example_continues_where_it_stopped(nursery, tmp_path, site, top):
     path = site.dir / "tierckpt.json"
     path.write_text(json.dumps(site.config))
     example = top / "python/examples/deepspeed_zero.py"

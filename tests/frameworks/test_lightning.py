@@ -72,7 +72,7 @@ def test_killed_in_any_batch_ends_with_equal_bits(job, uninterrupted, batch):
     {"max_steps": 15, "max_epochs": -1, "die_at": 7},
     {"reload_dataloaders_every_n_epochs": 1, "die_at": 8},
 ], ids=["plateau", "several validations", "accumulation", "two optimizers", "scaler", "workers", "max_steps", "reload"])
-def test_all_that_lightning_has_comes_back(job, uninterrupted, case):
+def test_all_state_of_lightning_is_restored(job, uninterrupted, case):
     case = dict(case)
     die_at, steps = case.pop("die_at"), case.pop("steps", None)
     job.killed(die_at=die_at, **case)
@@ -140,14 +140,14 @@ def test_what_is_not_known_is_refused(tmp_path, site, nursery):
     assert "make it one, e.g. an AveragedModel as a submodule" in text
 
 
-def test_another_lightning_trains_without_us(tmp_path, site, nursery):
+def test_another_lightning_trains_without_tierckpt(tmp_path, site, nursery):
     result, = run(tmp_path, "lightning_training:another_lightning", nursery=nursery, directory=str(tmp_path / "out"),
                   config=site.config)
     assert result["steps"] == 6 and len(result["log"]) == 1
     assert "tierckpt.lightning is off" in result["log"][0] and "dump_checkpoint" in result["log"][0]
 
 
-def test_the_example_goes_on_where_it_was(tmp_path, site, top):
+def test_the_example_continues_where_it_stopped(tmp_path, site, top):
     environment = {**os.environ, "TIERCKPT_RUNTIME_DIR": str(site.dir / "run")}
     if not place.INSTALLED:
         environment["PYTHONPATH"] = os.pathsep.join([str(top / "python"), os.environ.get("PYTHONPATH", "")])

@@ -87,7 +87,7 @@ def test_snapshot_in_flight_is_lost_or_whole(train, kind):
 @pytest.mark.parametrize("kind, source", [
     ("bf16", "bytes_twin"), ("instances", "bytes_twin"), ("overlap", "bytes_peer"), ("tp", "bytes_peer"),
     ("experts", "bytes_peer")])
-def test_lost_node_is_made_good_from_the_other(train, site, kind, source):
+def test_lost_node_is_restored_from_the_other(train, site, kind, source):
     site.config["copies"] = 2
     train.killed(kind, 3, own_nodes=True)
     site.kill_agents("node1")
@@ -97,7 +97,7 @@ def test_lost_node_is_made_good_from_the_other(train, site, kind, source):
 
 
 @pytest.mark.parametrize("kind", ["bf16", "overlap", "pp"])
-def test_agents_that_lose_their_memory_have_it_from_storage(train, site, kind):
+def test_agents_that_lose_their_memory_restore_from_storage(train, site, kind):
     site.config["save_mem_interval"] = "off"
     train.on(kind, storage_at=4)
     site.kill_agents()
@@ -158,7 +158,7 @@ def test_fence_comes_before_anything_changes(tmp_path, site, nursery, kind):
     assert call(tmp_path, nursery, "fence_comes_first", kind=kind, config=site.config) == [[True, False]] * 2
 
 
-def test_example_goes_on_where_it_was(tmp_path, site, nursery, top):
+def test_example_continues_where_it_stopped(tmp_path, site, nursery, top):
     """Its job is finished at the end, so only the version on storage is left."""
     site.config.update(save_mem_interval="off", save_storage_interval=6)
     config = site.dir / "tierckpt.json"

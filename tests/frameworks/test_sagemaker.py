@@ -126,7 +126,7 @@ def test_local_state_is_resumed_with_equal_bits(tmp_path, site, nursery, uninter
     assert [rank[3] for rank in resumed] == [list(range(STEPS - resumed[0][0]))] * 2
 
 
-def test_lost_node_is_made_good_from_its_replica(tmp_path, site, nursery, uninterrupted):
+def test_lost_node_is_restored_from_its_replica(tmp_path, site, nursery, uninterrupted):
     """Ranks 0 and 2 hold the same state, as do 1 and 3; after the loss, one of each is left."""
     config = {**site.config, "copies": 2, "save_storage_interval": 3}
     killed(tmp_path, nursery=nursery, world=4, config=config, die_at=4, own_nodes=True)
@@ -227,7 +227,7 @@ def launch(example, ranks, path, steps):
 
 
 @pytest.mark.parametrize("name, ranks", [("dcp_fsdp.py", (2, 1)), ("sagemaker_local.py", (2, 2))])
-def test_example_goes_on_where_it_was(site, top, name, ranks):
+def test_example_continues_where_it_stopped(site, top, name, ranks):
     """A finished job leaves nothing in memory, so the second start loads from storage."""
     path = site.dir / "tierckpt.json"
     path.write_text(json.dumps({**site.config, "save_storage_interval": 10}))

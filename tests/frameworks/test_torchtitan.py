@@ -66,7 +66,7 @@ def test_killed_and_restored_from_memory_ends_with_equal_bits(job, uninterrupted
     assert_equal(ranks, uninterrupted(world))
 
 
-def test_lost_node_is_made_good_from_its_peer(job, site, uninterrupted):
+def test_lost_node_is_restored_from_its_peer(job, site, uninterrupted):
     settings = {**job.arguments["settings"], "copies": 2}
     job.killed(2, die_at=4, settings=settings, own_nodes=True)
     site.kill_agents("node1")
@@ -162,7 +162,7 @@ def test_a_dataloader_gets_the_state_of_its_data_parallel_rank_or_is_refused():
     assert _choice(1, 2, [{"step": 4}]) == {"step": 4}
 
 
-def test_stages_cut_in_another_way_read_what_is_on_storage(job, site):
+def test_stages_split_in_another_way_read_what_is_on_storage(job, site):
     """Without a pipeline, with two stages per rank, and with one sharded stage: each loads the version of the one
     before."""
     one, two = pipeline(), pipeline("Interleaved1F1B")
@@ -221,7 +221,7 @@ def test_the_last_save_has_weights_alone_and_the_initial_load_is_torchtitans(tmp
     assert [rank["loaded"] for rank in ranks] == [rank["whole"] for rank in stock]
 
 
-def test_unknown_version_trains_without_us(tmp_path, job, nursery, uninterrupted):
+def test_unknown_version_trains_without_tierckpt(tmp_path, job, nursery, uninterrupted):
     ranks = run(tmp_path, "titan_training:unknown_version", nursery=nursery, **job.arguments)
     assert_equal(ranks, uninterrupted(1))
     assert len(ranks[0]["log"]) == 1
@@ -236,7 +236,7 @@ def test_wrong_use_says_what_to_do(tmp_path, job, nursery):
     assert missing.startswith("FileNotFoundError: ") and "9 not found" in missing
 
 
-def test_the_example_goes_on_where_it_was(tmp_path, site, top, nursery):
+def test_the_example_continues_where_it_stopped(tmp_path, site, top, nursery):
     example = {"path": str(top / "python/examples"), "runtime_dir": str(site.dir / "run"),
                "dump": str(tmp_path / "dump")}
     for steps, resumed in ((2, 0), (3, 2)):

@@ -76,7 +76,7 @@ def test_four_ranks_add_in_the_same_order_after_a_restart(job, site):
     assert_equal(job.train(4, **few), fresh)
 
 
-def test_lost_node_is_made_good_from_its_twin(job, site, uninterrupted):
+def test_lost_node_is_restored_from_its_twin(job, site, uninterrupted):
     config = {**site.config, "copies": 2}
     job.killed(2, die_at=5, config=config, own_nodes=True)
     site.kill_agents("node1")
@@ -162,7 +162,7 @@ def test_the_best_model_is_kept_and_loaded_and_nothing_foreign_deleted(job, unin
     assert len(deleted) == 3 and all(str(job.output_dir / "checkpoint-") in line for line in deleted)
 
 
-def test_unknown_version_trains_without_us(tmp_path, job, nursery, uninterrupted):
+def test_unknown_version_trains_without_tierckpt(tmp_path, job, nursery, uninterrupted):
     arguments = {name: job.arguments[name] for name in ("output_dir", "steps", "config")}
     ranks = run(tmp_path, "hf_training:unknown_version", nursery=nursery, **arguments)
     assert_equal(ranks, uninterrupted(1))
@@ -185,7 +185,7 @@ def test_long_history_keeps_its_newest_entries(tmp_path, nursery):
     assert run(tmp_path, "hf_training:long_history", nursery=nursery) == [[True] * 5]
 
 
-def test_the_example_goes_on_where_it_was(tmp_path, site, top, nursery):
+def test_the_example_continues_where_it_stopped(tmp_path, site, top, nursery):
     example = {"path": str(top / "python/examples/transformers_trainer.py"), "output_dir": str(tmp_path / "out"),
                "runtime_dir": str(site.dir / "run")}
     for steps in (3, 6):

@@ -73,7 +73,7 @@ def test_killed_and_restored_from_memory_ends_with_equal_bits(job, uninterrupted
     assert_equal(ranks, uninterrupted(stage))
 
 
-def test_a_lost_node_is_made_good_from_the_other(job, site, uninterrupted):
+def test_a_lost_node_is_restored_from_the_other(job, site, uninterrupted):
     both = {"stage": 3, "config": {**site.config, "copies": 2}, "own_nodes": True}
     job.killed(die_at=4, **both)
     site.kill_agents("node1")
@@ -83,7 +83,7 @@ def test_a_lost_node_is_made_good_from_the_other(job, site, uninterrupted):
     assert_equal(ranks, uninterrupted(3))
 
 
-def test_agents_that_lose_their_memory_have_it_from_storage(job, site, uninterrupted):
+def test_agents_that_lose_their_memory_restore_from_storage(job, site, uninterrupted):
     both = {"stage": 2, "config": {**site.config, "save_mem_interval": "off"}, "save_strategy": "steps",
             "save_steps": 3}
     job.killed(die_at=4, sure=3, stage_of_death="drained", **both)
@@ -133,7 +133,7 @@ def test_nothing_to_resume_from_is_a_fresh_start(job, uninterrupted):
     assert_equal(ranks, uninterrupted(2))
 
 
-def test_what_a_plain_trainer_has_saved_is_gone_on_from(tmp_path, job, uninterrupted):
+def test_training_continues_from_a_checkpoint_of_the_plain_trainer(tmp_path, job, uninterrupted):
     output_dir = tmp_path / "out"
     job.train(stage=2, config=None, save_strategy="steps", save_steps=4)
     shutil.rmtree(output_dir / f"checkpoint-{STEPS}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everyday mistakes, made as a user makes them, and docs/errors.md, the page with the errors that they produce.
+"""Makes everyday mistakes as a user does, and generates docs/errors.md, the page with the errors that they produce.
 
-    TCK_BUILD=build/release python tests/python/errors_page.py    writes the page again
+    TCK_BUILD=build/release python tests/python/errors_page.py    regenerates the page
 
 test_front_door.py makes each mistake and compares the error with its row."""
 
@@ -61,7 +61,7 @@ def file_of(site, text):
 
 
 def command(*words):
-    """The error of the command: (text, exit status)."""
+    """An error of the command, with its text and exit status."""
     done = subprocess.run(["tierckpt", *words], capture_output=True, text=True, timeout=60, check=False,
                           env={k: v for k, v in os.environ.items() if k != "TIERCKPT_CONFIG"})
     return (done.stderr or done.stdout).strip(), done.returncode
@@ -78,7 +78,7 @@ def outcome(site, function):
 
 
 class _Closer:
-    """Closes the checkpoints that a mistake leaves open."""
+    """Closes checkpoints that a mistake leaves open."""
 
     def __init__(self):
         self._open = []
@@ -94,7 +94,7 @@ class _Closer:
 
 
 def normal(site, text):
-    """The same on each machine and in each run: one line, without its paths and numbers."""
+    """Normalizes a text to one line without the paths and numbers of this machine and run."""
     node = os.uname().nodename
     text = text.replace(str(site.dir), "/job").replace(os.path.expanduser("~"), "~")
     text = re.sub(r"<object object at 0x[0-9a-f]+>", "<object>", text)
@@ -105,7 +105,7 @@ def normal(site, text):
 
 
 def shown(text):
-    """As markdown: outside of code a `<` would begin a tag."""
+    """Escapes a text for Markdown, where a `<` outside of code would begin a tag."""
     return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(text.split("`")))
 
 
@@ -220,7 +220,7 @@ def _(site, closer):
 
 
 def tensor(what, make):
-    """A buffer of this kind, saved and loaded."""
+    """Saves and loads a buffer of this kind."""
     def function(site, closer):
         model = nn.Linear(2, 2)
         model.register_buffer("extra", make())
@@ -346,7 +346,7 @@ def _(site, closer):
 
 
 class _NoOthers:
-    """The one rank's way to reach the others."""
+    """The allgather of a job with one rank."""
     callback = None
 
     def reraise(self):
@@ -354,7 +354,7 @@ class _NoOthers:
 
 
 class _Attached:
-    """A client as a C program has it after tck_attach, with one blob to save."""
+    """A client in the state in which a C program has it after tck_attach, with one blob to save."""
 
     def __init__(self, site):
         self.native = native.Client(config_file=None, config_json=json.dumps(site.config), rank=0, world_size=1,
@@ -380,7 +380,7 @@ def without_client(name, *arguments):
 
 
 def _in_child(client):
-    """The error in a forked child, which still has the client's address."""
+    """Returns the error in a forked child, which still has the client's address."""
     pipe = multiprocessing.Pipe(duplex=False)
     handle = client._handle.value
     child = os.fork()
@@ -471,7 +471,7 @@ def a_site():
 
 
 def made(index):
-    """The row of a case."""
+    """Makes the mistake of a case, and returns its row."""
     _section, what, function = CASES[index]
     with a_site() as site:
         return row(what, *outcome(site, function))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training that ends, in one of several ways, while its last snapshot waits for the agent: python exits.py WAY.
-The configuration is read from standard input. Whatever changes the weights after the end makes them negative."""
+The configuration is read from standard input. Any change of the weights after the end makes them negative."""
 
 import gc
 import json
@@ -19,7 +19,7 @@ import place  # noqa: F401 - sets the paths
 import tierckpt
 
 AGENT_STOPPED_S = 1.5
-SPOILED_S = 4  # longer than the agent needs to go on and take the snapshot
+SPOILED_S = 4  # longer than the agent needs to continue and take the snapshot
 
 
 def agent_of(config):
@@ -60,7 +60,7 @@ class Training:
 
 
 class Spoiler:
-    """What happens to memory that is freed, and time for somebody who still reads it."""
+    """Overwrites freed memory, and leaves time for a thread that still reads it."""
 
     def __init__(self, tensors):
         self._tensors = tensors

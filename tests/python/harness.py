@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs functions of test modules in processes of their own, as the ranks of a job.
+"""Runs functions of test modules in separate processes, as the ranks of a job.
 
     results = run(tmp_path, "test_x:worker", world=2, steps=5)
 
-Each rank calls worker(rank, world, steps=5) after init_process_group("gloo"); what it returns (JSON) is in the list.
-One process imports torch, which takes seconds, and forks the ranks. Where even that is too slow for each job, a Nursery
-imports once and forks all jobs of a test module: run(tmp_path, target, nursery=nursery, ...).
+Each rank calls worker(rank, world, steps=5) after init_process_group("gloo"); the list has the returned values (JSON).
+One process imports torch, which takes seconds, and forks the ranks. If that is too slow for each job, a Nursery imports
+once and forks all jobs of a test module: run(tmp_path, target, nursery=nursery, ...).
 """
 
 import json
@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def _test_folders():
-    """The folders in which the caller finds test modules."""
+    """The folders with test modules, from the caller's sys.path."""
     return [path for path in map(Path, sys.path) if path.is_relative_to(TESTS)]
 
 
@@ -50,7 +50,7 @@ class Nursery:
         self._log.close()
 
     def start(self, arguments):
-        """The pid of the new job, the leader of its process group."""
+        """Returns the pid of the new job, which leads its process group."""
         self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -59,7 +59,7 @@ class Nursery:
 
 
 class Job:
-    """The processes of one start of a job. Use it in a with-statement: none is left behind."""
+    """The processes of one start of a job. Use it in a with-statement: it leaves none running."""
 
     def __init__(self, tmp_path, target, world=1, nursery=None, **arguments):
         self._out = Path(tempfile.mkdtemp(dir=tmp_path, prefix="job-"))
@@ -107,7 +107,7 @@ class Job:
         return (self._out / "log").read_text(errors="replace")[-8000:]
 
     def results(self):
-        """What the ranks returned."""
+        """Returns the results of the ranks."""
         codes = self._codes()
         assert codes == [0] * self._world, f"exit codes {codes}\n{self.log()}"
         return [json.loads((self._out / f"result.{rank}").read_text()) for rank in range(self._world)]
@@ -124,7 +124,7 @@ def run(tmp_path, target, **arguments):
 
 
 def die():
-    """Ends this rank as a crash does."""
+    """Ends this rank like a crash."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -183,10 +183,10 @@ def _fork_job(target, world, arguments, out):
 
 def _nurse(module):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the imported modules print is no answer
+    os.dup2(2, 1)  # output of the imported modules must not mix with the answers
     __import__(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the exit status of a job is not needed, so none stays as a zombie
-    while line := sys.stdin.readline():  # read line by line: the children must not inherit what was read ahead
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the exit status of a job is not needed, so none remains as a zombie
+    while line := sys.stdin.readline():  # read line by line: the children must not inherit buffered input
         print(_fork_job(*json.loads(line)), file=answers, flush=True)
 
 
@@ -196,7 +196,7 @@ def _main():
     if len(sys.argv) == 2:
         return _nurse(sys.argv[1])
     target, *rest = sys.argv[1:]
-    __import__(target.split(":")[0])  # with what is slow to import
+    __import__(target.split(":")[0])  # including modules that are slow to import
     _run_job(target, *rest)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program without tierckpt does with a published version: python -I load_published.py DIR REFERENCE [STORE].
+"""Loads a published version as a program without tierckpt does: python -I load_published.py DIR REFERENCE [STORE].
 
-Loads the version through PyTorch's own reader, into a plain model or, with STORE and RANK and WORLD_SIZE, into one that
+Uses PyTorch's own reader, and loads into a plain model or, with STORE and RANK and WORLD_SIZE, into one that
 is sharded over the ranks, and compares it with the state dict in REFERENCE. Prints "equal" if it is the same.
 """
 
 import os
 import sys
 
-sys.modules["tierckpt"] = None  # an import of it fails
+sys.modules["tierckpt"] = None  # any import of it fails
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -30,7 +30,7 @@ def whole(tensor):
 
 
 def tensors_of(value):
-    """A nested state dict without what is no tensor, which the stock reader has no way to load."""
+    """The tensors of a nested state dict; the stock reader cannot load other values."""
     if not isinstance(value, dict):
         return value
     left = {key: tensors_of(item) for key, item in value.items() if isinstance(item, dict) or torch.is_tensor(item)}

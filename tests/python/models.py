@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models in the forms that a job wraps them, for tests of several ranks."""
+"""Small models, wrapped as jobs wrap them, for tests with several ranks."""
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ def sharded(mesh_shape, seed=0):
 
 
 def tensor_parallel(seed=0):
-    """Rows cut by both dimensions of a mesh of 2 x 2."""
+    """Rows sharded over both dimensions of a 2 x 2 mesh."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(WIDTH, 8), nn.Dropout(0.2), nn.Linear(8, 4))
@@ -55,7 +55,7 @@ def make(kind, seed=0):
 
 
 class Secretive(torch.optim.Optimizer):
-    """It cannot be told what state it will make."""
+    """An optimizer whose future state cannot be determined."""
 
     def __init__(self, params):
         super().__init__(params, {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for tensors on CUDA devices: for tests of what is done with them on a machine without one."""
+"""A stand-in for tensors on CUDA devices: for tests on a machine without one."""
 
 import torch
 
@@ -7,10 +7,11 @@ from tierckpt.core import pieces
 
 
 class OnDevice(torch.Tensor):
-    """Says that it is on a device. Its memory cannot be written to by its address, and a copy that need not block is
-    made as late as possible: when the event after it is waited for. So a buffer that is used again too early shows."""
+    """A tensor that reports to be on a device. Its memory cannot be written through its address, and a non-blocking
+    copy is made as late as possible: when the event after it is awaited. A buffer that is reused too early is therefore
+    detected."""
 
-    pending = []  # copies that were started and not made yet
+    pending = []  # copies that were started but not made yet
 
     @staticmethod
     def __new__(cls, memory):
@@ -28,7 +29,7 @@ class OnDevice(torch.Tensor):
         if function is torch.Tensor.copy_:
             return cls._copy(*arguments, **(named or {}))
         if function is torch.Tensor.data_ptr:
-            raise AssertionError("the address of device memory was asked for")
+            raise AssertionError("the address of device memory was requested")
         return super().__torch_function__(function, types, arguments, named or {})
 
     @classmethod
@@ -50,7 +51,7 @@ class OnDevice(torch.Tensor):
 
 
 class _Event:
-    """After the copies that had been started when it was made."""
+    """An event that completes the copies that were started before it."""
 
     def __init__(self, diary):
         self._count, self._diary = len(OnDevice.pending), diary
@@ -61,7 +62,8 @@ class _Event:
 
 
 class Diary(list):
-    """What is asked of the host's memory and of the device, in order: ("memory", bytes, pinned), "copy" and "wait"."""
+    """Records the operations on host memory and on the device, in order: ("memory", bytes, pinned), "copy" and
+    "wait"."""
 
     def __init__(self, monkeypatch, piece_bytes):
         super().__init__()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the tests find the package, and the place with agents of its own that a test gets.
+"""Locates the package for the tests, and gives each test a place with agents of its own.
 
-The installed package is tested, if there is one; else, or with $TCK_BUILD, this source tree with the library and the
-programs of that build directory (default: build).
+The installed package is tested, if there is one; otherwise, or with $TCK_BUILD, this source tree with the library and
+the programs of that build directory (default: build).
 """
 
 import importlib.util
@@ -24,15 +24,15 @@ if not INSTALLED:
     COMMANDS = build / "runtime/cli"
 else:
     COMMANDS = Path(sys.executable).parent
-os.environ["PATH"] = os.pathsep.join([str(COMMANDS), os.environ["PATH"]])  # where the command `tierckpt` is
+os.environ["PATH"] = os.pathsep.join([str(COMMANDS), os.environ["PATH"]])  # the directory of the command `tierckpt`
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class Site:
-    """Directories and configuration of one job, and whatever agents its ranks start."""
+    """Directories and configuration of one job, and the agents that its ranks start."""
 
     def __init__(self):
-        self.dir = Path(tempfile.mkdtemp(prefix="tck-"))  # a short path: sockets lie below it
+        self.dir = Path(tempfile.mkdtemp(prefix="tck-"))  # a short path, because sockets are created below it
         self.config = {
             "job": "test", "runtime_dir": str(self.dir / "run"), "save_dir": str(self.dir / "save"),
             "net_address": "127.0.0.1", "net_device": "lo", "copies": 1, "linger_s": 90, "restore_wait_ms": 300,
@@ -40,7 +40,7 @@ class Site:
         }
 
     def _pids(self, node=""):
-        """Supervisors and agents: processes that have a path below our directory in their command line."""
+        """Supervisors and agents: processes whose command line has a path below our directory."""
         path = str(self.dir / "run" / self.config["job"] / node).encode()
         for entry in Path("/proc").iterdir():
             try:
@@ -50,14 +50,14 @@ class Site:
                 continue  # it has ended
 
     def agents_left(self, within_s):
-        """The agents that have not exited by themselves after that time."""
+        """Returns the agents that have not exited by themselves after this time."""
         deadline = time.monotonic() + within_s
         while (pids := list(self._pids())) and time.monotonic() < deadline:
             time.sleep(0.05)
         return pids
 
     def kill_agents(self, node=""):
-        """Kills agents and supervisors, so that the node's memory is lost; by default those of all nodes."""
+        """Kills agents and supervisors, so that the node's memory is lost; by default on all nodes."""
         for _ in range(20):
             for pid in list(self._pids(node)):
                 try:
@@ -69,6 +69,6 @@ class Site:
             time.sleep(0.05)
 
     def logs(self):
-        """The ends of the agents' logs, for a test that has failed."""
+        """Returns the last lines of the agents' logs, for a failed test."""
         return "".join(f"--- {path}\n{path.read_text(errors='replace')[-6000:]}"
                        for path in sorted((self.dir / "run").glob("**/agent.log")))

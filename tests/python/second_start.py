@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another start of a job: with the configuration in argv[1] it loads, and trains as many steps as argv[2] says."""
+"""Another start of a job: loads with the configuration in argv[1], and trains argv[2] steps."""
 
 import json
 import sys

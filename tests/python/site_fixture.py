@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test of the package can ask for."""
+"""Fixtures for all tests of the package."""
 
 import shutil
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published version that is damaged is never a fresh start, and an older one in its place is never silent."""
+"""A damaged published version never leads to a fresh start, and an older one is never restored without a warning."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def train(rank, world, config, steps):
 
 
 def load(rank, world, config):
-    """The step, and what was passed over; or the error's kind and text."""
+    """Returns the step and what was passed over, or the error's kind and text."""
     model = torch.nn.Linear(16, 16)
     optimizer = torch.optim.AdamW(model.parameters())
     checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=config)
@@ -50,13 +50,13 @@ def cut_short(version):
 
 @pytest.fixture(name="published")
 def _published(tmp_path, site):
-    """Steps 1 and 2, and no agent that has them in memory."""
+    """Publishes steps 1 and 2, and leaves no agent that has them in memory."""
     run(tmp_path, "test_absence:train", config=site.config, steps=2)
     site.kill_agents()
     return versions_of(site)
 
 
-def test_an_older_version_in_place_of_a_damaged_one_is_said(tmp_path, site, published):
+def test_an_older_version_in_place_of_a_damaged_one_is_reported(tmp_path, site, published):
     cut_short(published[1])
     [[step, passed_over]] = run(tmp_path, "test_absence:load", config=site.config)
     assert step == 1
@@ -79,7 +79,7 @@ def test_a_fresh_start_can_be_accepted(tmp_path, site, published):
 
 
 def agent_of(config):
-    """The process id of the only agent, not of its supervisor."""
+    """Returns the pid of the only agent, not that of its supervisor."""
     place = str(Path(config["runtime_dir"], config["job"])).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -91,7 +91,7 @@ def agent_of(config):
 
 
 def load_twice(rank, world, config):
-    """The second time after the agent was killed and started again by its supervisor."""
+    """Loads again after the agent was killed and restarted by its supervisor."""
     checkpoint = tierckpt.init(model=torch.nn.Linear(16, 16), config=config)
     first = checkpoint.load_checkpoint()
     os.kill(agent_of(config), signal.SIGKILL)
@@ -103,7 +103,7 @@ def load_twice(rank, world, config):
 def test_nothing_saved_is_found_out_again_after_the_agent_was_restarted(tmp_path, site):
     assert run(tmp_path, "test_absence:load_twice", config=site.config) == [[None, None]]
     log = site.logs()
-    assert log.count("nothing to restore: nothing was saved yet") == 2, "a restarted agent has not asked again"
+    assert log.count("nothing to restore: nothing was saved yet") == 2, "a restarted agent has not searched again"
 
 
 def config_without_job(config, save_dir):
@@ -112,7 +112,7 @@ def config_without_job(config, save_dir):
 
 @pytest.fixture(name="moved")
 def _moved(tmp_path, site):
-    """The configuration of a job without a name whose directory was moved after two steps, and its former name."""
+    """Returns the configuration of an unnamed job whose directory was moved after two steps, and its former name."""
     before, after = site.dir / "before", site.dir / "after"
     run(tmp_path, "test_absence:train", config=config_without_job(site.config, before), steps=2)
     site.config["job"] = ""

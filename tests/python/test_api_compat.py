@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An adapter is on if its framework is as known, and off with one warning that names what is not."""
+"""An adapter is on if its framework is known, and otherwise off with one warning that names the difference."""
 
 import logging
 

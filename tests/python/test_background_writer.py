@@ -86,7 +86,7 @@ def test_a_whole_is_not_finished_without_all_of_its_parts(tmp_path):
 
 
 def test_what_cannot_be_finished_is_agreed_on_all_the_same():
-    """Or the next agreement of this rank would be with the last one of the others."""
+    """Otherwise the next agreement of this rank would be paired with the last one of the others."""
     asked = []
     writer = BackgroundWriter(lambda whole: asked.append(whole) or whole)
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_finished_is_agreed_on_all_the_same():
     assert asked == [True, False, True, True]
 
 
-def test_settling_tells_of_a_failure_once(tmp_path):
+def test_settling_reports_a_failure_once(tmp_path):
     writer = BackgroundWriter(lambda whole: whole)
     writer.write(tmp_path / "missing" / "file", lambda partial: Path(partial).touch())
     assert not writer.settle()

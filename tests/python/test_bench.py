@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/run finds the Python that has PyTorch, and the benchmark of the step's Python part runs."""
+"""bench/run finds the Python interpreter that has PyTorch, and the benchmark of the Python part of a step runs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def bench(top, tmp_path, monkeypatch):
 
 
 def python(path, has_torch):
-    """Something that answers, as an interpreter does, whether there is torch."""
+    """Creates a script that answers like an interpreter whether torch is installed."""
     path.write_text(f"#!/bin/sh\nexit {0 if has_torch else 1}\n")
     path.chmod(0o755)
     return str(path)

@@ -26,7 +26,7 @@ def draw():
     return torch.rand(2).tolist(), random.random(), random.gauss(0, 1), numpy.random.normal()
 
 
-def test_generators_come_back():
+def test_generators_are_restored():
     table, client = registered(Rng().blob(None))
     draw()
     table.take(client)
@@ -39,7 +39,7 @@ def test_generators_come_back():
 
 
 def seeded(seed):
-    """(table, client) of a rank whose generators were seeded and saved."""
+    """Returns (table, client) of a rank whose generators were seeded and saved."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed)
@@ -57,7 +57,7 @@ def drawn_by(rank, source, common):
     return draw()
 
 
-def test_new_ranks_draw_other_numbers_than_the_rank_that_they_have_the_generators_of():
+def test_new_ranks_draw_other_numbers_than_the_rank_whose_generators_they_have():
     seeded(1)
     drawn = [draw()] + [drawn_by(rank, seeded(1), ()) for rank in (4, 5)]
     for number in range(len(drawn[0])):
@@ -86,7 +86,7 @@ def test_marks_say_which_generators_ranks_have_alike():
     assert alike([one, other]) == {"rng": {"torch", "numpy"}}
     assert alike([one, one, other])["rng"] == {"torch", "numpy"}
     assert alike([one, one])["rng"] == {"torch", "python", "numpy"}
-    assert alike([one]) == {"rng": set()}  # what a single rank has may be its own
+    assert alike([one]) == {"rng": set()}  # the value of a single rank may be its own
 
 
 def test_only_elastic_generators_have_a_rule_for_another_number_of_ranks():
@@ -119,7 +119,7 @@ def test_capacity_is_the_same_when_the_value_has_grown_a_little():
     assert capacities[0] == capacities[1] == capacities[2]
 
 
-def test_given_capacity_holds():
+def test_given_capacity_is_kept():
     _, client = registered(Blob("extra_state", dict, print, capacity=123456))
     assert client.capacities == {"rank3/tierckpt.extra_state": 123456}
 
@@ -148,7 +148,7 @@ class Position:
         self.i, self.order = state["i"], state["order"]
 
 
-def test_extra_object_is_asked_at_each_save():
+def test_extra_object_is_queried_at_each_save():
     position = Position()
     extra = UserState(position)
     table, client = registered(extra.blob(None))
@@ -202,7 +202,7 @@ def test_after_a_load_new_keys_are_still_there_and_the_next_save_has_them():
     assert state["new"].tolist() == [1, 1]
 
 
-def test_large_extra_tensors_come_back_in_place():
+def test_large_extra_tensors_are_restored_in_place():
     tensor = torch.arange(float(LARGE))
     state = {"ema": tensor}
     extra = UserState(state)

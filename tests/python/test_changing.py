@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model and the optimizers change while a checkpoint is open: what they are then is saved, or nothing is."""
+"""The model and the optimizers change while a checkpoint is open: the current state is saved, or nothing is."""
 
 import copy
 import json
@@ -52,8 +52,8 @@ def assert_equal(a, b):
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def assert_comes_back(job, step):
-    """What was saved as this step is what the job has now."""
+def assert_restored(job, step):
+    """Asserts that the version of this step equals the current state of the job."""
     wanted = job.state()
     with torch.no_grad():
         for tensor in job.model.state_dict().values():
@@ -87,7 +87,7 @@ def test_what_was_put_in_the_place_of_something_of_its_shape_is_saved(job, chang
     job.save(1)
     change(job.model)
     assert job.save(2)
-    assert_comes_back(job, 2)
+    assert_restored(job, 2)
 
 
 def test_an_optimizer_without_the_parameters_that_the_model_has_now_is_warned_of_once(job, caplog):
@@ -105,7 +105,7 @@ def test_optimizer_state_that_was_replaced_is_saved(job):
     job.optimizer.load_state_dict(other.state_dict())
     job.checkpoint.refresh()
     job.save(2)
-    assert_comes_back(job, 2)
+    assert_restored(job, 2)
 
 
 # ---- another layout needs a refresh
@@ -160,7 +160,7 @@ def test_a_group_of_parameters_that_the_model_had_all_along_is_noticed(site):
 
 
 @pytest.mark.parametrize("change", [add_group, add_buffer, add_adapter])
-def test_after_refresh_the_new_layout_is_saved_and_comes_back(site, change):
+def test_after_refresh_the_new_layout_is_saved_and_restored(site, change):
     job = Job(site)
     job.step()
     job.save(1)
@@ -168,7 +168,7 @@ def test_after_refresh_the_new_layout_is_saved_and_comes_back(site, change):
     job.checkpoint.refresh()
     job.step()
     assert job.save(2)
-    assert_comes_back(job, 2)
+    assert_restored(job, 2)
     job.checkpoint.close()
 
 
@@ -189,7 +189,7 @@ def test_what_was_saved_before_a_refresh_can_still_be_restored(site):
 def test_what_only_memory_had_before_a_refresh_is_loaded_after_saves_in_the_new_layout(site):
     job = Job(site)
     job.step()
-    assert job.checkpoint.save_checkpoint(1)  # and no wait
+    assert job.checkpoint.save_checkpoint(1)  # without a wait
     wanted = job.state()
     add_group(job)
     job.checkpoint.refresh()
@@ -224,7 +224,7 @@ def test_unfreezing_needs_a_refresh(site):
     assert "optimizer.0." in skipped.reason and "ckpt.refresh()" in skipped.reason
     job.checkpoint.refresh()
     assert job.save(2)
-    assert_comes_back(job, 2)
+    assert_restored(job, 2)
     job.checkpoint.close()
 
 
@@ -239,7 +239,7 @@ def test_an_exchanged_optimizer_is_noticed_at_its_first_step(job):
     job.optimizer = other
     job.step()
     assert job.save(3)
-    assert_comes_back(job, 3)
+    assert_restored(job, 3)
 
 
 def test_a_refresh_that_cannot_be_changes_nothing(job):
@@ -247,7 +247,7 @@ def test_a_refresh_that_cannot_be_changes_nothing(job):
     with pytest.raises(tierckpt.InvalidArgumentError, match="that the model does not have"):
         job.checkpoint.refresh(optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters()))
     assert job.save(1)
-    assert_comes_back(job, 1)
+    assert_restored(job, 1)
 
 
 def test_extra_state_that_outgrew_its_room_fits_after_a_refresh(site):
@@ -263,7 +263,7 @@ def test_extra_state_that_outgrew_its_room_fits_after_a_refresh(site):
 
 
 def save_grown(site, text, **arguments):
-    """A program whose extra_state outgrows its room, and has more after a refresh. Returns what it had."""
+    """Runs a program whose extra_state outgrows its room, and has more room after a refresh. Returns its state."""
     extra = {"n": 1}
     job = Job(site, extra_state=extra, **arguments)
     job.step()
@@ -292,7 +292,7 @@ def test_what_outgrew_its_room_comes_back_in_a_program_that_starts_with_less(sit
     again.step()
     assert again.save(3)
     assert "could have been loaded" not in caplog.text
-    assert_comes_back(again, 3)
+    assert_restored(again, 3)
     again.checkpoint.close()
 
 
@@ -368,7 +368,7 @@ def test_a_refresh_is_no_load_that_was_missed(site, caplog):
 
 
 def two_ranks(rank, world, config):
-    """[skipped without a refresh, step that came back, whether all came back]"""
+    """Returns [skipped without a refresh, restored step, whether everything was restored]."""
     torch.manual_seed(0)
     model = nn.parallel.DistributedDataParallel(nn.Linear(3, 3))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -416,7 +416,7 @@ class Gan:
                                                              self.d_lr)])
 
 
-def test_several_models_and_optimizers_come_back_together(site):
+def test_several_models_and_optimizers_are_restored_together(site):
     first = Gan(site, seed=0)
     for step in (1, 2, 3):
         first.step()
@@ -470,15 +470,15 @@ def test_an_average_of_the_weights_is_a_second_model(site):
     checkpoint.close()
 
 
-# ---- what others write to while it is copied
+# ---- writes by others during a copy
 
 
 def held(checkpoint):
-    """No snapshot is confirmed meanwhile."""
+    """Holds back the confirmation of snapshots."""
     return checkpoint._client.watch._lock
 
 
-def test_a_word_that_comes_late_is_not_for_the_next_snapshot():
+def test_a_late_confirmation_does_not_count_for_the_next_snapshot():
     words = []
 
     class Client:
@@ -489,7 +489,7 @@ def test_a_word_that_comes_late_is_not_for_the_next_snapshot():
             words.append(step)
 
         def await_copied(self, timeout_ms):
-            watching.settle()  # meanwhile the training goes on, and saves the next step
+            watching.settle()  # in the meantime, the training continues and saves the next step
             watching.begun(3)
             return 2
 
@@ -618,5 +618,5 @@ def test_an_optimizer_of_which_nothing_is_known_is_registered_at_the_first_save_
     job.step()
     assert job.checkpoint.save_checkpoint_if_needed(2)
     job.checkpoint.wait("committed")
-    assert_comes_back(job, 2)
+    assert_restored(job, 2)
     job.checkpoint.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a model that fully_shard has cut are replaced after init: each rank saves what the model has then."""
+"""Tensors of a fully_shard model are replaced after init: each rank saves the model's current tensors."""
 
 import functools
 
@@ -29,7 +29,7 @@ def filled(parameter, value):
 
 
 def assign_all(model):
-    """A checkpoint of others is loaded into a model."""
+    """Loads another checkpoint into the model."""
     model.load_state_dict({name: filled(value, 7) for name, value in model.state_dict().items()}, assign=True)
 
 
@@ -51,13 +51,13 @@ def put_local_data(model):
 
 
 def put_module(model):
-    """A part is made and wrapped again."""
+    """Creates and wraps a part of the model again."""
     model[2] = nn.Linear(5, 4)
     fully_shard(model[2], mesh=MESH())
 
 
 def convert(model):
-    """Both make new tensors."""
+    """Both calls create new tensors."""
     model.double()
     model.float()
     with torch.no_grad():
@@ -66,7 +66,7 @@ def convert(model):
 
 
 def gather(model):
-    """As in a loop that looks at whole parameters."""
+    """As in a loop that inspects whole parameters."""
     model.unshard()
 
 
@@ -75,12 +75,12 @@ def gather_inner(model):
 
 
 def forward(model):
-    """The gathered parameters stay until a backward pass."""
+    """Runs a forward pass: the gathered parameters stay until a backward pass."""
     model(torch.ones(2, 3)).sum()
 
 
 def before_the_first_step(model):
-    """fully_shard looks once more at what the modules have when they are called for the first time."""
+    """fully_shard inspects the modules once more when they are called for the first time."""
     put_parameter(model)
 
 
@@ -95,12 +95,12 @@ def train(model, optimizer):
 
 
 def states(model):
-    """Each rank's pieces, by the name that state_dict has for them."""
+    """Returns this rank's pieces, by their names in state_dict."""
     return {name: value.to_local().detach().clone() for name, value in model.state_dict().items()}
 
 
 def replaced(rank, world, config, change):
-    """[why the save was skipped, step loaded, names that came back with other bytes]."""
+    """Returns [why the save was skipped, loaded step, names whose restored bytes differ]."""
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with tierckpt.init(model=model, optimizer=optimizer, config=config) as checkpoint:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to the agent through the command, which a script stands for here."""
+"""Requests to the agent through the command, which a script replaces here."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tierckpt.runtime import control
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """Makes the command say this."""
+    """Makes the command run this script."""
     def make(script):
         path = tmp_path / "tierckpt"
         path.write_text(f"#!/bin/sh\n{script}\n")

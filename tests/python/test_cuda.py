@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors on CUDA devices. What needs a device is skipped without one."""
+"""Tensors on CUDA devices. Tests that need a device are skipped without one."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ LARGE = 20 << 20  # elements of four bytes: more than one piece
 
 @pytest.fixture
 def device():
-    """Asked for in this process alone: one that has asked cannot fork others that use a device."""
+    """Only for tests in this process: a process that has queried CUDA cannot fork others that use a device."""
     if not torch.cuda.is_available():
         pytest.skip("skipped: no CUDA device")
     programs = os.environ.get("TIERCKPT_BIN_DIR")
@@ -59,7 +59,7 @@ def test_a_table_without_device_tensors_asks_for_no_stream():
     assert client.records[0]["cuda_device"] is None
 
 
-def test_the_current_stream_of_each_device_is_told(monkeypatch):
+def test_the_current_stream_of_each_device_is_passed_on(monkeypatch):
     tensors = torch.ones(3), torch.ones(4), torch.ones(5)
     places = {3: 1, 4: None, 5: 0}
     monkeypatch.setattr(records, "_cuda_device", lambda tensor: places[tensor.numel()])
@@ -72,7 +72,7 @@ def test_the_current_stream_of_each_device_is_told(monkeypatch):
 
 
 class Capture:
-    """Stands for torch where a graph is captured on one device: what asks for the generators' state fails."""
+    """Replaces torch during a graph capture on one device: reading the generators' state fails."""
 
     def __init__(self, monkeypatch, device):
         self.current, self.asked = None, 0
@@ -126,7 +126,8 @@ def train(model, optimizer, steps):
 
 
 def saves_every_step(rank, world, config, stream):
-    """Whether what is restored is what lay on the device at the last save, though training went on at once."""
+    """Returns whether the restored state equals that on the device at the last save, although training continued at
+    once."""
     model = model_of(0)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     torch.cuda.synchronize()
@@ -143,7 +144,8 @@ def saves_every_step(rank, world, config, stream):
 
 
 def save_for_others(rank, world, config):
-    """Each rank's rows of a tensor on the device, larger than what is read at a time, and a few numbers of its own."""
+    """Saves each rank's rows of a tensor on the device, larger than what is read at a time, and a few numbers of its
+    own."""
     rows = torch.arange(LARGE, device="cuda", dtype=torch.float32).view(world, -1)[rank]
     with attach(_rows(rank, world, rows, torch.full((3,), float(rank), device="cuda")), world=join_world(),
                 config=config) as checkpoint:
@@ -152,7 +154,7 @@ def save_for_others(rank, world, config):
 
 
 def load_of_others(rank, world, config, reshard):
-    """[who read it, whether it is right] with a rule for what is a rank's own, or without."""
+    """Returns [the reader, whether the result is right], with or without a rule for the rank's own values."""
     mine, own = torch.zeros(LARGE // world, device="cuda"), torch.zeros(3, device="cuda")
     contents, joined = _rows(rank, world, mine, own, reshard), join_world()
     with attach(contents, world=joined, config=config) as checkpoint:
@@ -169,7 +171,7 @@ def _rows(rank, world, mine, own, reshard="refuse"):
 
 
 def saves_in_a_capture(rank, world, config):
-    """Whether a save in a capture is refused and the graph is good afterwards."""
+    """Returns whether a save during a capture is refused and the graph is valid afterwards."""
     model, held = model_of(0), torch.zeros(1, device="cuda")
     with tierckpt.init(model=model, config=config) as checkpoint:
         graph = torch.cuda.CUDAGraph()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration's own judgement: what it calls equal, what it counts, and that a killed node is really gone."""
+"""The checks of the demonstration: what it considers equal, what it counts, and that a killed node is really gone."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 @pytest.fixture
 def demo(top, monkeypatch):
-    """Modules of deploy/demo that need no torch."""
+    """The modules of deploy/demo that do not need torch."""
     monkeypatch.syspath_prepend(str(top / "deploy" / "demo"))
     import account
     import compare
@@ -133,7 +133,7 @@ def test_killing_a_node_reaches_processes_that_detached_from_it(demo, top, tmp_p
 
 
 def run_demonstration(top, *arguments):
-    """Its exit status and what it said. It ends its nodes itself when it is interrupted."""
+    """Returns its exit status and output. It ends its nodes itself when it is interrupted."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, str(top / "deploy/demo"), *arguments], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, env=environment) as process:

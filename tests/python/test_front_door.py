@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each everyday mistake says what its entry in docs/errors.md says, in one line that is not a fault of ours."""
+"""Each everyday mistake produces the text of its entry in docs/errors.md, in one line, and no internal error."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_mistake_says_what_the_page_says(index):
     with errors_page.a_site() as site:
         said, status = errors_page.outcome(site, function)
     assert errors_page.row(what, said, status) in errors_page.PAGE.read_text(), \
-        "python tests/python/errors_page.py writes the page again"
+        "python tests/python/errors_page.py regenerates the page"
     assert status in _STATUSES - {"InternalError"} and "WRONG" not in said
 
 

@@ -20,12 +20,12 @@ def round_trip(value):
     (), (1, (2, [3])), {1: "a", (2, 3): "b"}, b"", b"\x00\xff", {"$tuple": [1]}, {"$x": 1, "y": 2}, Counter({30: 1}),
     math.inf, -math.inf,
 ])
-def test_values_come_back_equal_and_of_the_same_type(value):
+def test_values_are_restored_equal_and_of_the_same_type(value):
     back = round_trip(value)
     assert back == value and type(back) is type(value)
 
 
-def test_not_a_number_comes_back():
+def test_not_a_number_is_restored():
     assert math.isnan(round_trip(math.nan))
 
 
@@ -40,7 +40,7 @@ def test_numpy_scalars_become_numbers():
 @pytest.mark.parametrize("tensor", [
     torch.arange(6.0).reshape(2, 3).t(), torch.tensor(0.1, dtype=torch.float64), torch.ones(0, 4, dtype=torch.int8),
     torch.tensor([1 + 2j]).conj(), torch.tensor([1.5], dtype=torch.bfloat16), torch.tensor([True, False])])
-def test_small_tensors_come_back(tensor):
+def test_small_tensors_are_restored(tensor):
     back = round_trip({"best": [0, tensor]})["best"][1]
     assert back.dtype == tensor.dtype and torch.equal(back, tensor)
 

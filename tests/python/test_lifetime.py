@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a training process: nothing torn is saved, nothing hangs, and a child is nobody's trainer."""
+"""The end of a training process: nothing torn is saved, nothing hangs, and a forked child is not a trainer."""
 
 import json
 import multiprocessing
@@ -26,7 +26,8 @@ def make(site, **arguments):
 
 
 def ended(site, way):
-    """The exit code of a training that ends so, and what its successor loads: step, and the values in the weights."""
+    """Returns the exit code of a training that ends in this way, and what its successor loads: step and values of the
+    weights."""
     site.config["block_time_ms"] = 20000
     done = subprocess.run([sys.executable, str(Path(__file__).with_name("exits.py")), way], timeout=120, check=False,
                           input=json.dumps(site.config), text=True, capture_output=True)
@@ -50,7 +51,7 @@ def test_a_snapshot_under_way_when_the_process_is_killed_is_not_there(site, way)
 
 
 def in_child(act):
-    """The exit code of a forked child that acts and then exits as a program does."""
+    """Returns the exit code of a forked child that calls act and then exits as a program does."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -125,7 +126,7 @@ def test_a_second_init_closes_the_first_and_goes_on_from_what_it_saved(site, cap
     _, _, second = make(site)
     assert "opened before for the same job is closed" in caplog.text
     assert second.load_checkpoint() == 5
-    optimizer.step()  # of the first: its fence is gone
+    optimizer.step()  # the optimizer of the first, whose fence was removed
     with pytest.raises(tierckpt.InvalidArgumentError, match="closed"):
         first.save_checkpoint_if_needed(6)
     assert second.save_checkpoint(6)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads of what fits, and loads beside the job that trains: what is loaded, what is left, and what is disturbed."""
+"""Partial loads, and loads beside a running job: what is loaded, what is left out, and that the job is not
+disturbed."""
 
 import copy
 import logging
@@ -77,7 +78,7 @@ def test_an_evaluation_reads_the_newest_and_the_training_goes_on(site, caplog, t
     training.checkpoint.close()
 
 
-def test_without_agents_what_is_published_is_read_and_said(site, caplog):
+def test_without_agents_the_published_version_is_read_and_reported(site, caplog):
     training = Training(site).save(1).save(2, to_storage=False).close()
     site.kill_agents()
     with caplog.at_level(logging.INFO):
@@ -85,7 +86,7 @@ def test_without_agents_what_is_published_is_read_and_said(site, caplog):
     assert "no agent answers on this node" in caplog.text
 
 
-def test_all_of_it_comes_back_in_a_program_that_does_not_train(site):
+def test_everything_is_restored_in_a_program_that_does_not_train(site):
     extra = {"seen": 7, "big": torch.arange(40000.)}
     training = Training(site, extra_state=extra).save(1).close()
     wanted = states(training.model, training.optimizer, training.scheduler)
@@ -202,7 +203,7 @@ def test_another_optimizer_stays_as_it_is(site):
     assert result.mismatched == ["optimizer"] and "optimizer.0.weight.exp_avg" in result.unexpected
 
 
-# ---- a training that goes on with another layout
+# ---- a training that continues with another layout
 
 
 def test_a_training_goes_on_with_a_layer_more(site):
@@ -293,7 +294,7 @@ def test_what_only_memory_has_comes_to_a_changed_model_before_init(site):
     second.checkpoint.close()
 
 
-# ---- nothing, and what cannot be read
+# ---- nothing saved, and unreadable versions
 
 
 def test_nothing_saved_is_none_and_leaves_the_optimizer_without_state(site):
@@ -354,7 +355,7 @@ def _whole(model):
 
 
 def load(rank, world, kind, config, reference, wide=False):
-    """[step, what differs] or the error, and whether nothing has changed then."""
+    """Returns [step, differences], or the error and whether nothing has changed."""
     import models
 
     model, optimizer = models.make(kind, seed=5)

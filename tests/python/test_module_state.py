@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules with get_extra_state(): what they have beside tensors belongs to the model."""
+"""Modules with get_extra_state(): their values other than tensors belong to the model."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def save_after(site, passes, **how):
     checkpoint.close(job_done=False)
 
 
-def test_it_comes_back(site):
+def test_extra_state_is_restored(site):
     save_after(site, 3)
     model, checkpoint = make(site, nn.Linear(3, 3), Counting(3, 3))
     assert checkpoint.load_checkpoint() == 1
@@ -90,7 +90,7 @@ def test_a_module_that_takes_no_state_is_asked_for_none(site):
 
 
 def chunks():
-    """The parts of a model as a framework has them, each with its prefix."""
+    """Returns the parts of a model as a framework splits it, each with its prefix."""
     return [("vpp0.", nn.Sequential(Counting(3, 3))), ("vpp1.", nn.Sequential(nn.Linear(3, 3), Counting(3, 3)))]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mirrored structs and lists against the header itself."""
+"""Compares the mirrored structs and lists with the header."""
 
 import ctypes
 import subprocess
@@ -20,7 +20,7 @@ STRUCTS = {"tck_attach_params_t": native._AttachParams, "tck_record_t": native._
 def compiled(top, tmp_path, lines):
     source = tmp_path / "probe.c"
     source.write_text("#include <stdio.h>\n#include \"tierckpt.h\"\nint main(void)\n{\n" + "\n".join(lines) + "\n}\n")
-    (tmp_path / "tierckpt_version.h").touch()  # a build makes it, and nothing here depends on it
+    (tmp_path / "tierckpt_version.h").touch()  # a build generates it; its contents do not matter here
     program = tmp_path / "probe"
     subprocess.run(["cc", f"-I{top / 'include'}", f"-I{tmp_path}", str(source), "-o", str(program)], check=True)
     return subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout.split()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the logger "tierckpt" says of a training."""
+"""The lines that the logger "tierckpt" writes about a training."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from tierckpt.runtime.notices import Notices
 
 @pytest.fixture(autouse=True)
 def everything(caplog):
-    native.log_lines(logging.getLogger("another logger"))  # what clients of other tests in this process have left
+    native.log_lines(logging.getLogger("another logger"))  # discards lines of other tests' clients in this process
     caplog.clear()
     caplog.set_level(logging.INFO, "tierckpt")
 
@@ -35,7 +35,7 @@ def lines(caplog, level):
     return [record.getMessage() for record in caplog.records if record.levelname == level]
 
 
-def test_attaching_and_restoring_are_told(site, caplog):
+def test_attaching_and_restoring_are_logged(site, caplog):
     site.config["save_storage_interval"] = "10m"
     checkpoint = make(site)
     (attached,) = [line for line in lines(caplog, "INFO") if "attached" in line]
@@ -131,8 +131,8 @@ class Sick(FakeClient):
                               0 if good else 5, 0, 0, "", self.text, "")
 
 
-def test_storage_trouble_is_told_once_per_cause_and_its_end(caplog):
-    native.log_lines(logging.getLogger("somebody else"))  # of other tests
+def test_storage_trouble_is_logged_once_per_cause_and_its_end(caplog):
+    native.log_lines(logging.getLogger("somebody else"))  # discards lines of other tests
     client = Sick()
     notices = Notices(client)
     for text in ("", "/save: No space left on device", "/save: No space left on device", "/save: stale", ""):

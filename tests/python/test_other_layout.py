@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training comes back with another number of ranks, or sharded otherwise, and continues where it stopped."""
+"""A training restarts with another number of ranks, or with another sharding, and continues where it stopped."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def save(rank, world, kind, config, reference, to_storage=True):
 
 
 def load(rank, world, kind, config, reference):
-    """[step, resharded, ranks that saved, position, rate, what differs], and saves a step of its own."""
+    """Returns [step, resharded, ranks that saved, position, rate, differences], and saves another step."""
     model, optimizer, scheduler = _make(kind, 5)
     position = {"samples": 0}
     torch.manual_seed(77)
@@ -135,7 +135,7 @@ def test_what_only_memory_has_is_not_published_for_the_layout_that_it_has(tmp_pa
 
 
 def test_what_only_memory_has_is_not_passed_over(tmp_path, site):
-    """Where it was not published, as from C."""
+    """If it was not published first, as in a C program."""
     reference = str(tmp_path / "reference.pt")
     run(tmp_path, "test_other_layout:save", world=2, kind="fsdp", config=site.config, reference=reference,
         to_storage=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program on the page "plain PyTorch" runs as it stands, and a killed run ends as one that was not."""
+"""The program on the page "plain PyTorch" runs unchanged, and a killed run ends like an uninterrupted one."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def program(tmp_path, top):
 
 @pytest.fixture
 def start(site, program, tmp_path):
-    """Starts the program for a job of this name with so many ranks."""
+    """Starts the program for a job of this name with this number of ranks."""
     site.config["save_mem_interval"] = 1
 
     def started(job, world):
@@ -44,7 +44,7 @@ def start(site, program, tmp_path):
 
 
 def kill_all(program):
-    """torchrun gives each rank a process group of its own."""
+    """Kills all processes; torchrun gives each rank a process group of its own."""
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and str(program).encode() in (entry / "cmdline").read_bytes():
@@ -54,7 +54,7 @@ def kill_all(program):
 
 
 def steps_of(lines):
-    """Step: the losses of all ranks there, whose lines may run into each other."""
+    """Returns the losses of all ranks by step; the ranks' lines may run into each other."""
     steps = {}
     for step, loss in re.findall(r"step (\d+) loss (\d+\.\d+(?:e-?\d+)?)", "".join(lines)):
         steps.setdefault(int(step), []).append(loss)

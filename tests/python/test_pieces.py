@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a published version has is read into tensors on devices, and into any view, in pieces of bounded size."""
+"""A published version is read into tensors on devices, and into any view, in pieces of bounded size."""
 
 import math
 import shutil
@@ -32,7 +32,7 @@ class _Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def directory():
-    """Of a version that has them."""
+    """The directory of a version with these tensors."""
     site = Site()
     with tierckpt.init(model=_Model(), config=site.config) as checkpoint:
         checkpoint.save_checkpoint(1, to_storage=True)
@@ -54,7 +54,7 @@ def whole(version, name, out):
 
 
 def same(found, name):
-    """Bit for bit, also for numbers that are none."""
+    """Compares bit for bit, including NaN."""
     return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (found, TENSORS[name])))
 
 

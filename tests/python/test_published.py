@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published version belongs to everybody: programs that do not know Tierckpt open it."""
+"""Programs that do not know Tierckpt can open a published version."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""open_published: what ranks have saved comes back whole, in any box, and damage is an error."""
+"""open_published: saved tensors are read whole and in any box, and damage is an error."""
 
 import json
 import os
@@ -19,7 +19,7 @@ KINDS = [("plain", 1), ("ddp", 2), ("fsdp", 2), ("hsdp", 4)]
 
 
 def publish(tmp_path, site, kind="fsdp", world=2):
-    """The state dict that was published."""
+    """Returns the published state dict."""
     reference = tmp_path / "reference.pt"
     run(tmp_path, "test_published:publish", world=world, kind=kind, config=site.config, reference=str(reference))
     return torch.load(reference)
@@ -91,7 +91,7 @@ def test_a_missing_file_is_an_error(tmp_path, site):
         tierckpt.open_published(site.config)
 
 
-def test_what_is_passed_over_is_warned_of(tmp_path, site):
+def test_a_version_that_is_passed_over_is_warned_about(tmp_path, site):
     publish(tmp_path, site)
     directory, = (site.dir / "save" / "test").glob("v*")
     directory.with_name("v000000000009.t9").mkdir()
@@ -119,7 +119,7 @@ class Tied(torch.nn.Module):
 
 
 def recipe(name):
-    """The Python of the page's block that has this name in it."""
+    """Returns the Python code of the page's block that contains this name."""
     blocks = (TOP / "docs/published.md").read_text().split("```python\n")[1:]
     return next(block.split("```")[0] for block in blocks if name in block)
 

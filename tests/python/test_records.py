@@ -37,7 +37,7 @@ def test_refresh_leaves_a_tensor_that_stayed():
     assert client.moved == {}
 
 
-def test_refresh_tells_of_a_tensor_that_moved():
+def test_refresh_reports_a_tensor_that_moved():
     holder = Holder(torch.ones(3))
     table, client = registered(holder)
     holder.tensor = torch.zeros(3)
@@ -56,7 +56,7 @@ def test_other_strides_over_the_same_memory_are_saved_in_c_order():
 
 
 def held(table):
-    """What the library copies."""
+    """The bytes that the library copies."""
     return table._rows[0]._staging
 
 
@@ -73,7 +73,7 @@ NOT_IN_C_ORDER = {
 
 
 @pytest.mark.parametrize("kind", NOT_IN_C_ORDER)
-def test_tensors_that_do_not_lie_in_c_order_come_back(kind):
+def test_tensors_that_are_not_in_c_order_are_restored(kind):
     tensor = NOT_IN_C_ORDER[kind]()
     table, client = registered(Holder(tensor))
     before, strides = tensor.clone(), tensor.stride()
@@ -87,7 +87,7 @@ def test_tensors_that_do_not_lie_in_c_order_come_back(kind):
 
 
 def bits(tensor):
-    """What the tensor holds, whatever its type, as bytes in C order."""
+    """The contents of a tensor of any type as bytes in C order."""
     return tensor.contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
 
 
@@ -123,7 +123,7 @@ def test_refresh_refuses_another_shape_or_dtype(other):
 
 
 class Wrapper(torch.Tensor):
-    """Of a class whose tensors consist of others. It answers as if it were a dense tensor."""
+    """A tensor class whose tensors consist of others, but which behaves like a dense tensor."""
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):

@@ -26,7 +26,7 @@ ROWS = 12
 
 
 class _Holder:
-    """This rank's rows of one tensor, something that is its own, and a value."""
+    """This rank's rows of one tensor, a private value, and a common value."""
 
     def __init__(self, rank, world, rows=ROWS, key="rows", blob="value"):
         part = rows // world
@@ -84,11 +84,11 @@ def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, argume
         assert set(rows) == {0.0} and own == [number, number] and value == {"rank": number}
 
 
-# ---- rules, by which the library does it
+# ---- rules by which the library reshards
 
 
 class _Ruled:
-    """The same with rules: this rank's rows, a value that grows on rank 0, and generators."""
+    """With rules: this rank's rows, a value that grows on rank 0, and generators."""
 
     def __init__(self, rank, world, room):
         part = ROWS // world
@@ -111,7 +111,7 @@ class _Ruled:
 
 
 def save_ruled(rank, world, config, room=1000, wrong=False, alike=False):
-    """Returns what its generators draw next."""
+    """Returns the next draws of its generators."""
     torch.manual_seed(0 if alike else rank)
     holder = _Ruled(rank, world, room if rank == 0 else 1000)
     holder.mine.copy_(torch.arange(ROWS * ROWS, dtype=torch.float32).view(ROWS, ROWS)[rank * len(holder.mine):]
@@ -124,7 +124,8 @@ def save_ruled(rank, world, config, room=1000, wrong=False, alike=False):
 
 
 def load_ruled(rank, world, config):
-    """Returns [step or error, rows, whose value, what its generators draw next, whether the library did it, warnings].
+    """Returns [step or error, rows, whose value, next draws of its generators, whether the library resharded,
+    warnings].
     """
     holder, joined, lines = _Ruled(rank, world, 1000), join_world(), []
     log = logging.getLogger("tierckpt")
@@ -187,7 +188,7 @@ def test_nothing_saved_is_nothing_found(tmp_path, site):
 
 
 class _Refuses:
-    """A checkpoint that has loaded before, and whose next load is refused."""
+    """A checkpoint that has already loaded, and whose next load is refused."""
 
     restored = SimpleNamespace(version=(1, 4), passed_over=None)
 
@@ -209,7 +210,7 @@ def test_a_second_load_that_is_refused_is_not_taken_for_nothing_saved(monkeypatc
 
 
 class _Stage(nn.Module):
-    """A stage of a pipeline, with a value beside its tensors."""
+    """A stage of a pipeline, with a value that is not a tensor."""
 
     value = 0
 

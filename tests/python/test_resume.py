@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that is killed and started again ends with the same bits as one that was not."""
+"""A job that is killed and restarted ends with the same bits as an uninterrupted one."""
 
 import functools
 
@@ -12,7 +12,7 @@ STEPS = 6
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """(kind, world) -> the digests that each rank ends with; each is run once."""
+    """A function of (kind, world) that returns the final digest of each rank; each combination is run once."""
     @functools.cache
     def digests(kind, world):
         ranks = run(tmp_path_factory.mktemp(kind), "training:train", world=world, kind=kind, steps=STEPS)
@@ -37,8 +37,8 @@ def test_resumed_job_ends_with_equal_bits(tmp_path, site, uninterrupted, kind, w
 
 
 @pytest.mark.parametrize("kind, source", [("zero", "bytes_peer"), ("ddp", "bytes_twin")])
-def test_lost_node_is_made_good_from_the_other(tmp_path, site, uninterrupted, kind, source):
-    """Private shards come from the copy that a peer held, those of twins from the twin's node."""
+def test_lost_node_is_restored_from_the_other(tmp_path, site, uninterrupted, kind, source):
+    """Private shards are restored from the copy that a peer held, those of twins from the twin's node."""
     config = {**site.config, "copies": 2}
     killed_at(tmp_path, 3, world=2, kind=kind, config=config, own_nodes=True)
     site.kill_agents("node1")
@@ -48,7 +48,7 @@ def test_lost_node_is_made_good_from_the_other(tmp_path, site, uninterrupted, ki
     assert [rank[2] for rank in resumed] == uninterrupted(kind, 2)
 
 
-def test_agents_that_lose_their_memory_have_it_from_storage(tmp_path, site, uninterrupted):
+def test_agents_that_lose_their_memory_restore_from_storage(tmp_path, site, uninterrupted):
     config = {**site.config, "save_mem_interval": "off"}
     with Job(tmp_path, "training:train", world=2, kind="fsdp", steps=STEPS, config=config, storage_at=4) as job:
         job.results()
@@ -60,7 +60,7 @@ def test_agents_that_lose_their_memory_have_it_from_storage(tmp_path, site, unin
 
 
 @pytest.mark.parametrize("kind, world", [("plain", 1), ("fsdp", 2)])
-def test_older_step_is_gone_on_with_after_later_saves(tmp_path, site, uninterrupted, kind, world):
+def test_training_continues_from_an_older_step_after_later_saves(tmp_path, site, uninterrupted, kind, world):
     ranks = run(tmp_path, "training:train", world=world, kind=kind, steps=STEPS, config=site.config, back_to=3)
     assert [rank[0] for rank in ranks] == [3] * world
     assert [rank[2] for rank in ranks] == uninterrupted(kind, world)

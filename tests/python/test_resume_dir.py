@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory that a Trainer resumes from goes with its process, or with the next one if that was killed."""
+"""The directory that a Trainer resumes from is removed at the end of its process, or by the next one if that was
+killed."""
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ def own_tmp(tmp_path, monkeypatch):
 
 @pytest.fixture
 def holder(own_tmp):
-    """A process that has one, and its path."""
+    """A process that has such a directory, and its path."""
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                env={**os.environ, "TMPDIR": str(own_tmp), "PYTHONPATH": os.pathsep.join(sys.path)})
     path = process.stdout.readline().strip()
@@ -54,7 +55,7 @@ def test_one_of_a_killed_process_goes(holder):
         assert not os.path.exists(path)
 
 
-def test_what_is_not_ours_stays(own_tmp):
+def test_directories_of_others_stay(own_tmp):
     for name in ("tierckpt-0", "tierckpt-resume-file"):
         (own_tmp / name).touch() if name.endswith("file") else (own_tmp / name).mkdir()
         os.utime(own_tmp / name, (LONG_AGO, LONG_AGO))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving never stops training: what cannot be saved is skipped, and the result says why."""
+"""Saving never stops training: a save that is not possible is skipped, and the result says why."""
 
 import contextlib
 import json
@@ -73,7 +73,7 @@ def test_the_result_says_what_happened(site):
 
 
 def test_steps_of_an_optimizer_may_be_missing_between_saves(job):
-    """A GradScaler that found an inf skips them, and so does gradient accumulation."""
+    """A GradScaler that found an inf skips steps, and so does gradient accumulation."""
     for step in range(1, 30):
         job.checkpoint.save_checkpoint_if_needed(step)
     assert job.checkpoint.save_checkpoint(30).step == 30
@@ -136,7 +136,7 @@ class Climber(torch.optim.Optimizer):
 
 
 def settle(checkpoint, steps):
-    """An agent on a busy machine has no free slot for a save right after others."""
+    """Waits for the saves, because an agent on a busy machine may have no free slot right after other saves."""
     for step in steps:
         with contextlib.suppress(tierckpt.CanceledError):
             checkpoint.wait("committed", step)
@@ -191,7 +191,7 @@ def test_a_rank_that_cannot_save_keeps_a_version_from_committing_and_nobody_wait
 
 
 def test_steps_that_go_back_are_refused_loudly(job, caplog):
-    """A counter that begins again with each epoch."""
+    """As with a counter that restarts in each epoch."""
     for step in range(1, 9):
         assert job.checkpoint.save_checkpoint_if_needed(step)
         job.checkpoint.wait("committed")
@@ -217,7 +217,7 @@ def test_a_smaller_step_is_fine_after_the_load_of_an_older_one(job):
     job.checkpoint.wait("committed", 2)
 
 
-def test_a_step_that_is_in_memory_goes_to_storage_when_that_is_asked_for(job):
+def test_a_step_that_is_in_memory_is_saved_to_storage_on_request(job):
     assert job.checkpoint.save_checkpoint_if_needed(1)
     assert job.checkpoint.save_checkpoint(1, to_storage=True)
     job.checkpoint.wait("drained", 1)

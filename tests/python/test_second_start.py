@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that is started while it trains: the second start is refused or takes over, and the first one never loses the
-job without an error."""
+"""A job that is started a second time while it trains: the second start is refused or takes over, and the first one
+never loses the job without an error."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ SECOND = Path(__file__).parent / "second_start.py"
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
-    """Nothing says that two starts are of one run."""
+    """Removes everything that would identify two starts as one run."""
     for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"):
         monkeypatch.delenv(name, raising=False)
 
@@ -38,7 +38,7 @@ class Training:
 
 
 class SecondStart:
-    """In a process of its own."""
+    """A second start in a separate process."""
 
     def __init__(self, site, steps=2, **overrides):
         self.process = subprocess.Popen([sys.executable, str(SECOND), json.dumps({**site.config, **overrides}),
@@ -94,7 +94,7 @@ def test_a_training_that_was_taken_over_says_so_and_cannot_take_the_job_back(sit
     with pytest.raises(tierckpt.errors.DeniedError, match=f"pid {second.process.pid}"):
         training.checkpoint.save_last(30, timeout=20)
     training.checkpoint.close(job_done=True)
-    second.end()  # its agent is still there: it detaches without an error
+    second.end()  # its agent is still running, so it detaches without an error
     with tierckpt.init(model=training.model, optimizer=training.optimizer, config=site.config) as after:
         assert after.load_checkpoint() == 3
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration as users give it: where its paths begin, and what is refused."""
+"""The configuration as users write it: the base of relative paths, and what is refused."""
 
 import json
 import subprocess

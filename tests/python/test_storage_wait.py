@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapters wait for storage that works, and for none that does not."""
+"""Adapters wait for slow storage, but not for broken storage."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_broken_storage_is_not_waited_for():
     assert checkpoint.waits == 1
 
 
-def test_there_is_an_end_to_waiting():
+def test_waiting_ends():
     checkpoint = Checkpoint(drained_after=10**9)
     with pytest.raises(TimedOutError, match="longer than 0 s"):
         wait_while_healthy(checkpoint, is_drained(checkpoint, 5), timeout=0)

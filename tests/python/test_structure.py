@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules of the package: no circles among them, and each folder imports only those below it."""
+"""The modules of the package have no import cycles, and each folder imports only those below it."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ PUBLIC = ("dcp", "deepspeed", "lightning", "megatron", "sagemaker", "torch", "to
 
 
 def modules() -> dict[str, Path]:
-    """The file of each module, by its name within the package; "" is the package itself."""
+    """The file of each module by its name within the package; "" is the package itself."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).with_suffix("").parts

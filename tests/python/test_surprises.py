@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs do that nobody expects: names exchanged in place, optimizers of unusual make, ranks that disagree."""
+"""Unexpected programs: names exchanged in place, unusual optimizers, ranks that disagree."""
 
 import copy
 
@@ -68,7 +68,7 @@ def test_a_parameter_made_anew_of_the_same_memory_is_watched(site):
     model = mlp()
     checkpoint = tierckpt.init(model=model, config=site.config)
     save(checkpoint, 1)
-    model[0].weight = nn.Parameter(model[0].weight.data)  # its version counter is another one
+    model[0].weight = nn.Parameter(model[0].weight.data)  # it has another version counter
     with checkpoint._client.watch._lock:
         assert checkpoint.save_checkpoint(2)
         with torch.no_grad():
@@ -133,7 +133,7 @@ def test_a_number_that_is_a_tensor_in_some_steps_only_is_saved_in_all(site):
 
 
 class Sharp(torch.optim.Optimizer):
-    """Stepped by methods of its own, as SAM is, and with another optimizer inside."""
+    """Stepped by its own methods, like SAM, and with another optimizer inside."""
 
     def __init__(self, params):
         super().__init__(params, {})
@@ -171,7 +171,7 @@ def test_an_optimizer_whose_step_is_never_called_is_registered_when_it_has_state
     checkpoint.close()
 
 
-def test_an_optimizer_that_init_was_given_is_not_called_a_stranger(site, caplog):
+def test_an_optimizer_that_init_was_given_is_not_reported_as_unknown(site, caplog):
     model = mlp()
     optimizer = Secretive(model.parameters())
     checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=site.config)
@@ -181,7 +181,7 @@ def test_an_optimizer_that_init_was_given_is_not_called_a_stranger(site, caplog)
     assert "init was not given" not in caplog.text
 
 
-def test_state_of_an_optimizer_of_which_nothing_is_known_comes_back_after_a_step_for_nothing(site):
+def test_state_of_an_optimizer_that_cannot_be_probed_is_restored_after_an_extra_step(site):
     model = mlp()
     optimizer = Secretive(model.parameters())
     checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=site.config)
@@ -201,7 +201,7 @@ def test_state_of_an_optimizer_of_which_nothing_is_known_comes_back_after_a_step
 
 
 class Stubborn:
-    """extra_state that cannot be asked for a while."""
+    """An extra_state whose state_dict() fails for a while."""
 
     broken = False
 
@@ -245,7 +245,7 @@ def test_a_refresh_that_finds_no_agents_leaves_a_training_that_goes_on(site, mon
 
 
 def grows_on_one(rank, world, config):
-    """What a refresh and the saves around it say, where one rank has something that cannot be saved."""
+    """Returns the results of a refresh and of the saves around it when one rank has something that cannot be saved."""
     model = nn.parallel.DistributedDataParallel(nn.Linear(3, 3))
     extra = {}
     checkpoint = tierckpt.init(model=model, extra_state=extra, config=config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the adapters have in common: contents of plain modules and optimizers, and the save_dir of a framework."""
+"""Common parts of the adapters: contents of plain modules and optimizers, and the save_dir of a framework."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that a framework calls copies of each other are believed once their bytes were compared."""
+"""Ranks that a framework declares to be replicas are accepted only after their bytes were compared."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that keep their state as torch allows it, and hardly anyone does; and what only a state_dict() has."""
+"""Optimizers that keep their state in allowed but unusual ways, and values that only a state_dict() has."""
 
 import logging
 
@@ -13,7 +13,7 @@ from tierckpt.state.statetree import join, rest_of, tensors_in
 
 
 class Momentum(torch.optim.Optimizer):
-    """Where it keeps its numbers is what differs below."""
+    """The base class; the subclasses keep their numbers in different places."""
 
     def __init__(self, params):
         super().__init__(params, {"lr": 0.1})
@@ -35,7 +35,7 @@ class Momentum(torch.optim.Optimizer):
 
 
 class Counting(Momentum):
-    """A count and an average that belong to no parameter."""
+    """Has a count and an average that belong to no parameter."""
 
     def factor(self):
         self.state["steps"] = self.state.get("steps", 0) + 1
@@ -44,7 +44,7 @@ class Counting(Momentum):
 
 
 class Plain(torch.optim.Optimizer):
-    """A tensor, and no dict of tensors, for each parameter."""
+    """Keeps a tensor instead of a dict of tensors for each parameter."""
 
     def __init__(self, params):
         super().__init__(params, {})
@@ -56,7 +56,7 @@ class Plain(torch.optim.Optimizer):
 
 
 class Telling(Momentum):
-    """A number that only its own state_dict() knows."""
+    """Has a number that only its own state_dict() returns."""
 
     steps = 0
 
@@ -69,7 +69,7 @@ class Telling(Momentum):
 
 
 class Outer(torch.optim.SGD):
-    """It shows the state of the optimizer inside it as its own, as some implementations of Lookahead do."""
+    """Presents the state of its inner optimizer as its own, like some implementations of Lookahead."""
 
     def __init__(self, params):
         super().__init__(params, lr=0.1)
@@ -80,7 +80,7 @@ class Outer(torch.optim.SGD):
 
 
 @pytest.mark.parametrize("make", [Momentum, Counting])
-def test_state_under_keys_that_are_no_names_comes_back(site, make):
+def test_state_under_keys_that_are_not_names_is_restored(site, make):
     model = mlp()
     optimizer = make(model.parameters())
     checkpoint = tierckpt.init(model=model, optimizer=optimizer, config=site.config)
@@ -138,11 +138,11 @@ def test_tensors_whose_paths_are_equal_are_kept_apart():
     assert again.get(0, tensors.get("0")) is state[0]
 
 
-# ---- what only a state_dict() has
+# ---- values that only a state_dict() has
 
 
 class Remembering(nn.Linear):
-    """A value that is neither a parameter nor a buffer."""
+    """Has a value that is neither a parameter nor a buffer."""
 
     steps = 0
 

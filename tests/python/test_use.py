@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Use and wrong use of a checkpoint in one process."""
+"""Correct and incorrect use of a checkpoint in one process."""
 
 import pytest
 import torch
@@ -109,7 +109,7 @@ def test_job_done_ends_the_agent(site):
 
 
 @pytest.mark.parametrize("to_storage", [False, True])
-def test_what_goes_with_the_memory_of_a_job_that_is_done_is_named(site, caplog, to_storage):
+def test_a_step_lost_with_the_memory_of_a_finished_job_is_named(site, caplog, to_storage):
     job = Job(site)
     job.checkpoint.save_checkpoint(7, to_storage=to_storage)
     job.checkpoint.wait("drained" if to_storage else "committed")

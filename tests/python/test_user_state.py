@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""extra_state as programs hold it: parts of it in variables of their own, and names that look alike."""
+"""extra_state as programs use it: parts of it referenced by variables, and similar names."""
 
 import collections
 import enum
@@ -11,7 +11,8 @@ import tierckpt
 
 
 def saved_and_loaded(site, extra, change):
-    """What a program has that starts again, and what it held of it, after `change` was saved by the one before."""
+    """Returns the state of a restarted program, and the parts that it had references to, after its predecessor saved
+    `change`."""
     checkpoint = tierckpt.init(model=nn.Linear(1, 1), extra_state=extra(), config=site.config)
     change(checkpoint._registration.given.extra_state)
     checkpoint.save_checkpoint(1)

@@ -52,7 +52,7 @@ def test_compile_wrapper_leaves_no_trace():
     assert parameter_keys(torch.compile(nn.Linear(1, 1))) == ["weight", "bias"]
 
 
-def test_plain_model_of_several_ranks_needs_to_be_told():
+def test_plain_model_of_several_ranks_needs_a_replicate_group():
     model = walk_model.unwrap(nn.Linear(1, 1))
     placer = Placer(0, walk_model.plain_group(model, rank=0, world_size=2, replicate_group=None))
     with pytest.raises(UnsupportedError, match="weight is a plain tensor .*replicate_group="):

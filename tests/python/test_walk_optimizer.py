@@ -50,11 +50,11 @@ def without_texts(value):
 
 
 class Subclass(torch.optim.AdamW):
-    """Of an optimizer that is known."""
+    """A subclass of a known optimizer."""
 
 
 class OwnOptimizer(torch.optim.Optimizer):
-    """With shapes of its own, numbers, and a list of tensors."""
+    """Has state of other shapes, numbers, and a list of tensors."""
 
     def __init__(self, params, lr):
         super().__init__(params, {"lr": lr})
@@ -75,7 +75,7 @@ class OwnOptimizer(torch.optim.Optimizer):
 
 
 class Wrapper(torch.optim.Optimizer):
-    """As Accelerate's."""
+    """A wrapper like Accelerate's."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
@@ -145,7 +145,7 @@ def test_all_state_tensors_of_later_have_records_before_the_first_step(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps_saved, steps_now", [(0, 0), (0, 3), (2, 0), (2, 3)])
-def test_saved_state_comes_back(kind, steps_saved, steps_now):
+def test_saved_state_is_restored(kind, steps_saved, steps_now):
     source = nn.Linear(2, 2)
     source_optimizer = kind(source.parameters())
     source_state = state_of(source, source_optimizer)
@@ -168,7 +168,7 @@ def test_saved_state_comes_back(kind, steps_saved, steps_now):
     assert_equal(values(source, source_optimizer), values(target, target_optimizer))
 
 
-def test_hyperparameters_come_back():
+def test_hyperparameters_are_restored():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     state = state_of(model, optimizer)
@@ -182,7 +182,7 @@ def test_all_optimizers_of_torch_are_tried():
     kinds = {type(kind(list(nn.Linear(2, 2).parameters()))) for kind in KINDS}
     every = {kind for kind in vars(torch.optim).values() if isinstance(kind, type)
              and issubclass(kind, torch.optim.Optimizer)}
-    assert every - kinds == {torch.optim.Optimizer, torch.optim.Muon}  # the latter takes matrices alone
+    assert every - kinds == {torch.optim.Optimizer, torch.optim.Muon}  # Muon accepts only matrices
 
 
 def test_muon_is_known_before_its_first_step():
@@ -208,7 +208,7 @@ def test_probing_leaves_the_optimizer_alone():
 
 
 class Secretive(torch.optim.Optimizer):
-    """What it does is hidden in another optimizer, which must not step."""
+    """Its work is done by an inner optimizer, which must not step."""
 
     def __init__(self, params):
         self.inside = torch.optim.SGD(list(params), lr=0.1, momentum=0.9)
@@ -261,7 +261,7 @@ def test_state_that_appears_later_is_refused():
 @pytest.mark.parametrize("kind, settings", [
     (torch.optim.AdamW, {}), (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (torch.optim.NAdam, {})])
 def test_frozen_parameters_get_no_state(kind, settings):
-    """What the program itself saves of its optimizer is what it would be without us."""
+    """The optimizer's state_dict() is the same as without Tierckpt."""
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     optimizer, stock = kind(model.parameters(), **settings), kind(model.parameters(), **settings)
@@ -281,7 +281,7 @@ def test_state_that_was_lost_is_refused():
         record.current()
 
 
-def test_stand_in_is_let_go_when_the_state_has_come():
+def test_stand_in_is_released_when_the_state_exists():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     state = state_of(model, optimizer)
@@ -305,7 +305,7 @@ def test_step_counts_are_eager_and_moments_lazy():
 
 
 def test_state_that_was_put_in_the_place_of_another_is_found():
-    """As load_state_dict does, and as a program may that keeps its own state dicts."""
+    """As load_state_dict does, and as a program may do that keeps its own state dicts."""
     model = nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     trained(model, optimizer, 1)

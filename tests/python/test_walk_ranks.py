@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of a wrapped model registers, over real process groups and meshes."""
+"""The records that each rank of a wrapped model registers, over real process groups and meshes."""
 
 import functools
 
@@ -26,7 +26,7 @@ def walked(rank, world, kind):
 
 @pytest.fixture(scope="module")
 def ranks_of(tmp_path_factory):
-    """kind -> what each rank registers; each kind is run once."""
+    """A function of kind that returns the records of each rank; each kind is run once."""
     return functools.cache(lambda kind, world: run(tmp_path_factory.mktemp(kind), "test_walk_ranks:walked",
                                                    world=world, kind=kind))
 
@@ -100,7 +100,7 @@ def test_allgather_returns_all_bytes_in_rank_order(tmp_path):
 
 
 def refused(rank, world):
-    """The errors that a rank gets for tensors that cannot be saved."""
+    """Returns the errors that a rank gets for tensors that cannot be saved."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial
 
@@ -118,7 +118,7 @@ def test_partial_placement_is_refused(tmp_path):
 
 
 def strided(rank, world, rows, split_factor):
-    """Where we place a strided shard beside a plain one, and whether those are its rows; or an error."""
+    """Returns the position of a strided shard and of a plain one, and whether the rows are right; or an error."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
@@ -137,7 +137,7 @@ def strided(rank, world, rows, split_factor):
 
 
 def test_shards_of_shards_are_one_piece(tmp_path):
-    """As fully_shard makes them of what tensor parallelism has sharded, also where that does not divide evenly."""
+    """As fully_shard creates them from tensor-parallel shards, also if the rows do not divide evenly."""
     assert run(tmp_path, "test_walk_ranks:strided", world=4, rows=8, split_factor=2) == [
         [0, 2, True], [4, 2, True], [2, 2, True], [6, 2, True]]
     assert run(tmp_path, "test_walk_ranks:strided", world=4, rows=9, split_factor=2) == [

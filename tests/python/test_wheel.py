@@ -28,7 +28,7 @@ print(tierckpt.__file__)
 
 @pytest.fixture(scope="module")
 def installed(top, tmp_path_factory):
-    """The directory of the installed package; made here if the tests run from the source tree."""
+    """The directory of the installed package, which is installed here if the tests run from the source tree."""
     if place.INSTALLED:
         return Path(tierckpt.__file__).parents[1]
     if importlib.util.find_spec("scikit_build_core") is None:
@@ -96,7 +96,7 @@ def test_version_is_the_one_of_the_project(top, installed):
 
 
 def test_header_of_nccl_is_found_beside_the_interpreter_that_the_wheel_is_built_for(top, tmp_path):
-    """Its sys.path lacks what is installed beside it while pip builds the wheel."""
+    """While pip builds the wheel, its sys.path lacks the packages that are installed beside it."""
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
     header = tmp_path / "site" / "nvidia/nccl/include/nccl.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training whose every step depends on all that a checkpoint must bring back."""
+"""A small training in which every step depends on everything that a checkpoint must restore."""
 
 import hashlib
 import random
@@ -39,7 +39,7 @@ class Training:
         return float(loss)
 
     def digest(self):
-        """Of everything that the next steps depend on."""
+        """Returns a digest of everything that the next steps depend on."""
         inner = getattr(self.optimizer, "optim", self.optimizer)
         tensors = list(self.model.state_dict().values()) + [self.position["weights"], torch.get_rng_state()]
         for group in inner.param_groups:
@@ -56,7 +56,7 @@ class Training:
 
 
 def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, storage_at=None, back_to=None):
-    """Trains to `steps`, resuming if there is something saved, and with back_to once more from that step. Returns [step
+    """Trains to `steps`, resuming if a version was saved, and with back_to once more from that step. Returns [step
     resumed at, bytes by source, digest]."""
     job = Training(rank, kind)
     if config is None:

@@ -862,7 +862,7 @@ Test(plan, the_only_version_being_damaged_is_a_loss)
     scene_free(&s);
 }
 
-Test(plan, an_older_version_in_place_of_a_damaged_one_is_said)
+Test(plan, an_older_version_in_place_of_a_damaged_one_is_reported)
 {
     struct scene s;
     scene_init(&s, 2);
