@@ -24,7 +24,7 @@ begin 1
 run_on m 0 --steps 4
 none_attaches
 must_say 0 "^ERROR attach: .*agent of node m uses message format 1002, the client uses format $ours"
-logged m "HELLO .* refused: .*message format 1002, the client $ours" || die "the agent's log does not say it"
+logged m "HELLO .* refused: .*message format 1002, the client uses format $ours" || die "the agent's log does not say it"
 kill_node m
 
 ours=$(number tiers/peer_wire.h PEER_FORMAT)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Stands for the agent in the supervisor's tests: fake_agent park|exit|fail|environment. Works in the supervisor's
- * runtime directory, which is its current one, and tells by files there what it found. */
+ * Replaces the agent in the supervisor's tests: fake_agent park|exit|fail|environment. Runs in the supervisor's runtime
+ * directory, and reports what it found in files there. */
 #include "tiers/sd_notify.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@
 #define PARKED     "d.0123"
 #define NOT_PARKED "d.4567" /* stored and removed again */
 
-static void tell(const char *name, const char *text)
+static void report(const char *name, const char *text)
 {
     char temporary[64];
     snprintf(temporary, sizeof(temporary), "%s.new", name);
@@ -26,7 +26,7 @@ static void tell(const char *name, const char *text)
     }
 }
 
-static void tell_line(const char *name, const char *line)
+static void report_line(const char *name, const char *line)
 {
     FILE *file = fopen(name, "a");
     if (file == NULL || fprintf(file, "%s\n", line) < 0 || fclose(file) != 0) {
@@ -41,8 +41,8 @@ static void found(void *ctx, const char *name, int fd)
     if (strcmp(name, PARKED) == 0 && pread(fd, text, sizeof(text) - 1, 0) > 0) {
         *kept = fd;
     }
-    tell_line("found", name);
-    tell("content", text);
+    report_line("found", name);
+    report("content", text);
 }
 
 static bool store_fd(const char *notify_socket, int fd)
@@ -53,14 +53,14 @@ static bool store_fd(const char *notify_socket, int fd)
            sd_notify_send(notify_socket, PARK_WAIT_MS, "READY=1", NULL) == TCK_OK;
 }
 
-/* Cleanly, so that the supervisor goes too. */
-static void leave(int signal_number)
+/* Exits cleanly, so that the supervisor exits as well. */
+static void exit_cleanly(int signal_number)
 {
     (void)signal_number;
     _exit(0);
 }
 
-/* Parks a file, again whenever a new supervisor answers, and lives until it is killed. */
+/* Parks a file, repeats that whenever a new supervisor answers, and runs until it is killed. */
 static int stay(const char *notify_socket)
 {
     int fd = -1;
@@ -72,7 +72,7 @@ static int stay(const char *notify_socket)
             return 9;
         }
     }
-    signal(SIGALRM, leave);
+    signal(SIGALRM, exit_cleanly);
     alarm(FOREVER_S);
     for (;;) {
         char pid[32];
@@ -80,7 +80,7 @@ static int stay(const char *notify_socket)
         if (answers && !stored) {
             stored = store_fd(notify_socket, fd);
             snprintf(pid, sizeof(pid), "%d", (int)getpid());
-            tell(stored ? "parked" : "not-parked", pid);
+            report(stored ? "parked" : "not-parked", pid);
         } else if (!answers && stored) {
             stored = false;
             unlink("parked");
@@ -89,7 +89,7 @@ static int stay(const char *notify_socket)
     }
 }
 
-static int tell_environment(void)
+static int report_environment(void)
 {
     char dir[4096], text[8192];
     const char *put = getenv("UCX_TCP_PUT_ENABLE"), *device = getenv("UCX_NET_DEVICES");
@@ -97,7 +97,7 @@ static int tell_environment(void)
         return 9;
     }
     snprintf(text, sizeof(text), "%s put=%s device=%s", dir, put == NULL ? "" : put, device == NULL ? "" : device);
-    tell("environment", text);
+    report("environment", text);
     return 0;
 }
 
@@ -105,9 +105,9 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
     const char *notify_socket = getenv("NOTIFY_SOCKET");
-    tell_line("starts", mode);
+    report_line("starts", mode);
     if (strcmp(mode, "environment") == 0) {
-        return tell_environment();
+        return report_environment();
     }
     if (strcmp(mode, "park") == 0 && notify_socket != NULL) {
         return stay(notify_socket);

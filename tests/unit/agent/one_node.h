@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A term of one node with one rank and one shard, for tests of what the agent does in it. */
+ * A term of one node with one rank and one shard, for tests of the agent. */
 #ifndef TCK_TEST_ONE_NODE_H
 #define TCK_TEST_ONE_NODE_H
 
@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-/* The memory of the shard must be there. decision: the kept one, or NULL. The caller frees the term context. */
+/* The memory of the shard must exist. decision: the kept one, or NULL. The caller frees the term context. */
 static inline struct term_context *one_node_of(const struct term_setup *setup, uint64_t term, struct hash128 shard,
                                                uint64_t bytes, const struct decision *decision)
 {

@@ -81,7 +81,7 @@ void rpc_send_coordinator(struct term_context *term_context, uint16_t type, stru
     (void)term_context, (void)type, (void)w;
 }
 
-void scrub_condemn(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
+void scrub_drop_copy(struct scrub *scrub, struct segment *segment, uint32_t k, const char *why)
 {
     (void)scrub, (void)segment, (void)k, (void)why;
 }

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A supervisor that keeps in this process. */
+/* A descriptor store within this process. */
 struct shelf {
     char names[8][64];
     int fds[8];
@@ -28,7 +28,7 @@ static void shelf_remove(void *ctx, const char *name)
     }
 }
 
-static tck_status_t shelf_park(void *ctx, const char *name, int fd, struct error *err)
+static tck_status_t shelf_store(void *ctx, const char *name, int fd, struct error *err)
 {
     (void)err;
     struct shelf *s = ctx;
@@ -40,7 +40,7 @@ static tck_status_t shelf_park(void *ctx, const char *name, int fd, struct error
 
 static struct hard_state *open_state(struct shelf *s)
 {
-    struct hard_state_setup setup = {.store_fd = shelf_park, .drop_fd = shelf_remove, .ctx = s};
+    struct hard_state_setup setup = {.store_fd = shelf_store, .drop_fd = shelf_remove, .ctx = s};
     struct hard_state *state = NULL;
     struct error err;
     cr_assert_eq(hard_state_new(&setup, &state, &err), TCK_OK);
@@ -99,7 +99,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     hard_state_free(second);
 }
 
-Test(state, tells_of_a_base_what_it_took_the_place_of_until_another_one_is_chosen)
+Test(state, keeps_what_a_base_replaced_until_another_one_is_chosen)
 {
     struct shelf shelf = {0};
     struct hard_state *state = open_state(&shelf);
@@ -144,8 +144,8 @@ static void head_is(const struct shelf *shelf, size_t len, const char *hex)
     }
 }
 
-/* An agent of the same format that is installed over this one takes up what it left: a change of these bytes is a
- * change of the state's format. */
+/* An agent of the same format that replaces this one reads the state that it left: changing these bytes changes the
+ * format of the state. */
 Test(state, keeps_the_bytes_of_its_head)
 {
     struct shelf shelf = {0};
@@ -163,7 +163,7 @@ Test(state, keeps_the_bytes_of_its_head)
         .base = {3, 18},
         .base_term = 4,
         .passed_over = "one"};
-    hard_state_put(state, &kept); /* the second after the one of the start */
+    hard_state_put(state, &kept); /* the second write; the first is made at the start */
     head_is(&shelf, 285,
             "746b737461746531050000000200000000000000887766554433221105000000000000000400000000000000"
             "0300000000000000320000000000000001040000000000000008000000000000000000000000000000000000"
@@ -194,7 +194,7 @@ Test(state, a_torn_head_falls_back_to_the_one_before)
     hard_state_put(first, &kept);
     hard_state_free(first);
     uint8_t page[4096];
-    for (off_t at = 0; at < 8192; at += 4096) { /* the page that says 2 is torn */
+    for (off_t at = 0; at < 8192; at += 4096) { /* the page with sequence number 2 is torn */
         cr_assert_eq(pread(shelf.fds[0], page, sizeof(page), at), (ssize_t)sizeof(page));
         uint64_t adopted;
         memcpy(&adopted, page + 28, sizeof(adopted));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Questions to the node machine and their answers. One node, one shard that it owns. */
+ * Events that require an answer of the node machine. One node, with one shard that it owns. */
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
@@ -104,7 +104,7 @@ static void tear_down(void)
 
 TestSuite(driver, .init = set_up, .fini = tear_down);
 
-Test(driver, hands_the_answer_to_who_asked_and_carries_out_the_rest)
+Test(driver, returns_the_answer_to_the_caller_and_carries_out_the_rest)
 {
     struct node_answer answer = ask_slot(before);
     cr_assert(answer.given);
@@ -114,7 +114,7 @@ Test(driver, hands_the_answer_to_who_asked_and_carries_out_the_rest)
     cr_assert_eq(carried[ACTION_WRITE_HEADER], 1);
 }
 
-Test(driver, drops_an_answer_that_nobody_waits_for)
+Test(driver, drops_an_answer_without_a_waiting_caller)
 {
     struct event fetch = {.type = EVENT_FETCH, .shard = 0, .version = before};
     driver_step_node(tc, &fetch);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Requests of a recovery to the coordinator's own node, which is the only one here and owns the only shard. */
+ * Requests of a recovery to the coordinator's own node, which is the only node here and owns the only shard. */
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
@@ -273,7 +273,7 @@ static void tear_down(void)
 
 TestSuite(recover, .init = set_up, .fini = tear_down);
 
-/* It may have had no memory for the fetch. */
+/* The node may have been out of memory for the fetch. */
 Test(recover, a_fetch_of_the_coordinators_own_node_is_requested_until_it_has_an_outcome)
 {
     uint64_t first = number;
@@ -293,7 +293,7 @@ Test(recover, an_outcome_may_come_while_the_request_is_repeated)
     cr_assert_eq(answers, 1, "an outcome that is repeated means nothing");
 }
 
-/* The node answers the request that it is busy with, and knows nothing of the new one until that is repeated. */
+/* The node answers the request that it is working on, and does not know the new one until that is repeated. */
 Test(recover, an_outcome_of_the_recovery_before_leaves_the_request_of_this_one_open)
 {
     uint64_t first = number;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Copies that other agents pull: their slot is not used again while that lasts, and is afterwards, whatever becomes of
- * the version meanwhile. One node, one shard that it owns. */
+ * Copies that other agents pull: their slot is not reused during the pull, and becomes reusable after it, whatever
+ * happens to the version in the meantime. One node, with one shard that it owns. */
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
@@ -143,7 +143,7 @@ static struct tier_item pull(void)
     return item;
 }
 
-static void condemn(void)
+static void drop_copy(void)
 {
     struct event corrupt = {.type = EVENT_CORRUPT, .slot = 0};
     driver_step_node(tc, &corrupt);
@@ -160,19 +160,19 @@ Test(copies, are_pinned_while_they_are_pulled)
     cr_assert_eq(ops, 0);
 }
 
-Test(copies, that_are_condemned_during_a_pull_leave_no_pin)
+Test(copies, that_are_dropped_during_a_pull_leave_no_pin)
 {
     struct tier_item item = pull();
-    condemn();
+    drop_copy();
     cr_assert_eq(node_slot(tc->node, 0)->pins, 1, "it is still read");
     replica_pull_done(&replicas, NULL, &item);
     cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
 }
 
-Test(copies, that_come_back_into_another_slot_keep_the_pins_of_that_one)
+Test(copies, that_are_received_into_another_slot_keep_its_pins)
 {
     struct tier_item item = pull();
-    condemn();
+    drop_copy();
     struct event fetch = {.type = EVENT_FETCH, .shard = 0, .version = before};
     driver_step_node(tc, &fetch);
     cr_assert_eq(node_slot_of(tc->node, 0, before), 1, "slot 0 is still read");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How long a trainer waits for what is on its way to its node. */
+ * How long a trainer waits for shards in flight to its node. */
 #include "agent/state/restore_timeout.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +14,7 @@ static bool lasts(uint64_t now_ms, struct fetch_tally now)
     return restore_timeout_lasts(&restore_timeout, &now, TRIES, LIMIT, now_ms);
 }
 
-Test(restore_timeout, ends_when_nothing_is_on_its_way)
+Test(restore_timeout, ends_when_nothing_is_in_flight)
 {
     cr_assert(lasts(1000, (struct fetch_tally){0}));
     cr_assert(lasts(1099, (struct fetch_tally){0}));
@@ -46,7 +46,7 @@ Test(restore_timeout, ends_when_fetches_keep_failing)
     cr_assert_eq(ms, 1000 + (TRIES - 1) * 50 + LIMIT, "%lu", (unsigned long)ms);
 }
 
-Test(restore_timeout, waits_for_those_who_have_it_before)
+Test(restore_timeout, waits_for_the_owners_that_get_it_first)
 {
     cr_assert_eq(restore_timeout_turn_ms(0, 1ull << 40), 0, "it reads the shard itself");
     cr_assert_eq(restore_timeout_turn_ms(1, 1ull << 40), 0, "the one before it has it at once");
@@ -68,7 +68,7 @@ Test(restore_shards, are_read_when_none_is_lacking_or_other_ranks_have_them)
     cr_assert_eq(restore_judge(&elsewhere), RESTORE_READ);
 }
 
-Test(restore_shards, are_waited_for_while_something_moves)
+Test(restore_shards, are_waited_for_while_there_is_progress)
 {
     struct restore_shards shards = {.lacking = 1, .progressing = true};
     cr_assert_eq(restore_judge(&shards), RESTORE_WAIT);
@@ -76,7 +76,7 @@ Test(restore_shards, are_waited_for_while_something_moves)
     cr_assert_eq(restore_judge(&shards), RESTORE_LACKS);
 }
 
-Test(restore_shards, do_not_come_any_more_when_the_recovery_is_over)
+Test(restore_shards, no_longer_arrive_when_the_recovery_is_over)
 {
     struct restore_shards shards = {.lacking = 1, .progressing = true, .recovered = true};
     cr_assert_eq(restore_judge(&shards), RESTORE_LACKS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A slot that was left behind by a term that has ended. One node, one shard; the slot is in quarantine. */
+ * A slot that a term which has ended left in quarantine. One node, one shard. */
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/twins.h"
@@ -60,7 +60,7 @@ bool storage_writes_slots(const struct storage_ops *ops)
     return reads;
 }
 
-static void hear(void *ctx, enum log_level level, const char *text)
+static void capture_log(void *ctx, enum log_level level, const char *text)
 {
     (void)ctx;
     (void)level;
@@ -86,7 +86,7 @@ static void set_up(void)
     cr_assert_eq(slot_ops_new(NULL, NULL, &slot_ops, &err), TCK_OK, "%s", err.text);
     writers.slot_ops = slot_ops;
     fed = (struct event){0};
-    log_hand(hear, NULL, LOG_WARN);
+    log_hand(capture_log, NULL, LOG_WARN);
 }
 
 static void tear_down(void)
@@ -99,7 +99,7 @@ static void tear_down(void)
 
 TestSuite(slot_writers, .init = set_up, .fini = tear_down);
 
-/* The process that the header names is this agent: nobody should kill that. */
+/* The process that the header names is this agent, which users must not kill. */
 Test(slot_writers, a_read_from_storage_that_hangs_is_named_as_such)
 {
     reads = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * An operation on storage that hangs is given up by what it does itself, whatever storage does for others; one that
- * waits for its turn is not, as long as storage does something. */
+ * A hanging operation on storage is given up because of its own lack of progress, even if other operations progress. A
+ * queued operation is not given up while storage makes progress. */
 #include "agent/driver/term_context.h"
 #include "agent/storage/health.h"
 #include "agent/storage/storage_ops.h"
@@ -76,7 +76,7 @@ static void teardown(void)
 
 TestSuite(storage_ops, .init = setup, .fini = teardown);
 
-/* One that was begun long ago. */
+/* Begins an operation as if long ago. */
 static struct storage_op *begin(struct storage_op *op)
 {
     *op = (struct storage_op){.what = "a drain", .give_up = give_up};
@@ -91,7 +91,7 @@ static void call_since(struct storage_op *op, uint64_t ms)
     op->progress.moved_ms = ms;
 }
 
-Test(storage_ops, a_call_that_hangs_beside_others_that_go_on_is_given_up)
+Test(storage_ops, a_call_that_hangs_while_others_progress_is_given_up)
 {
     struct storage_op op, other;
     call_since(begin(&op), clock_ms() - LONG_AGO_MS);
@@ -105,7 +105,7 @@ Test(storage_ops, a_call_that_hangs_beside_others_that_go_on_is_given_up)
     cr_assert_eq(given_up, 1);
 }
 
-Test(storage_ops, a_call_that_comes_further_is_not)
+Test(storage_ops, a_call_that_makes_progress_is_not)
 {
     struct storage_op op;
     call_since(begin(&op), clock_ms());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The real supervisor with a stand-in for the agent (fake_agent.c): what was stored survives the death of any
+ * The real supervisor with a replacement for the agent (fake_agent.c): stored descriptors survive the death of any
  * process. */
 #include "base/lock.h"
 #include "base/message.h"
@@ -68,7 +68,7 @@ static void supervisor_start(struct scene *scene, const char *option, const char
         argv[count++] = mode;
         int null_fd = open("/dev/null", O_WRONLY);
         dup2(null_fd, STDERR_FILENO);
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nothing running */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test must leave nothing running */
         execv(TEST_SUPERVISOR, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
@@ -112,7 +112,7 @@ static void wait_for_file(const struct scene *scene, const char *name, char *tex
     }
 }
 
-/* Waits until an agent other than `before` has stored; its process id. */
+/* Waits until an agent other than `before` has stored its descriptors; returns its pid. */
 static pid_t wait_for_agent(const struct scene *scene, pid_t before)
 {
     char text[64];
@@ -179,7 +179,7 @@ Test(supervisor, starts_an_agent_again_that_failed)
     scene_free(&scene);
 }
 
-Test(supervisor, ends_the_agent_when_it_is_told_to_end)
+Test(supervisor, ends_the_agent_on_a_signal)
 {
     struct scene scene = scene_new();
     supervisor_start(&scene, NULL, NULL, "park");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The supervisor's parts: what it keeps, whom it listens to, and when it gives the agent up. */
+ * The supervisor's parts: the store, whose messages it accepts, and when it stops restarting the agent. */
 #include "supervisor/supervisor_child.h"
 #include "supervisor/supervisor_notify.h"
 
@@ -236,7 +236,7 @@ Test(supervisor_notify, does_not_listen_to_other_users)
         cr_skip("only root can be another user");
     }
     cr_assert_eq(chmod(box.dir, 0711), 0);
-    cr_assert_eq(chmod(box.path, 0666), 0); /* as if the modes had been loosened */
+    cr_assert_eq(chmod(box.path, 0666), 0); /* as if the permissions had been relaxed */
 
     pid_t pid = fork();
     if (pid == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an agent makes of a world and of the memory that it finds. This node is b: its rank 1 owns shard 2, and it holds
- * shard 1 of node a for others. */
+ * How an agent forms a term from a world and the memory that it finds. This node is b: its rank 1 owns shard 2, and it
+ * holds shard 1 of node a as a replica. */
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
@@ -107,7 +107,7 @@ static void left(struct hash128 shard, uint32_t slot, enum slot_state state, str
     segment_write_header(segment_of(shard), slot, &header);
 }
 
-/* As its trainer does, which maps the page of seals. */
+/* Seals a slot as its trainer does, which maps the page of seals. */
 static void seal(uint32_t slot, struct version version)
 {
     int fd = segment_info(segment_of(own)).meta_fd;
@@ -139,7 +139,7 @@ static const struct slot *slot_at(struct hash128 shard, uint32_t slot)
 
 /* ---- claims --------------------------------------------------------------------------------------------------- */
 
-Test(term_context, gives_each_shard_its_duty)
+Test(term_context, gives_each_shard_its_local_shard)
 {
     form(NULL);
     uint32_t mine = term_context_shard(tc, own), theirs = term_context_shard(tc, held);
@@ -156,7 +156,7 @@ Test(term_context, gives_each_shard_its_duty)
     cr_assert_not(term_context_is_coordinator(tc));
 }
 
-Test(term_context, a_segment_that_the_world_does_not_know_has_no_duty)
+Test(term_context, a_segment_that_the_world_does_not_know_has_no_local_shard)
 {
     const struct hash128 leftover = {0, 9};
     (void)segment_of(leftover);
@@ -209,7 +209,7 @@ Test(term_context, forgets_what_was_arriving_and_quarantines_what_trainers_of_ol
     cr_assert_eq(slot_at(own, 0)->state, SLOT_QUARANTINED);
 }
 
-Test(term_context, hears_the_kept_decision_before_anything_else)
+Test(term_context, applies_the_kept_decision_before_anything_else)
 {
     struct decision kept = {.term = TERM, .seq = 9, .horizon = 21};
     form(&kept);
@@ -245,7 +245,7 @@ Test(term_context, finds_the_seal_of_a_trainer_that_is_gone)
     cr_assert(version_is(fed.version, now));
 }
 
-Test(term_context, leaves_a_connected_trainer_to_speak_for_itself)
+Test(term_context, leaves_the_report_to_a_connected_trainer)
 {
     struct client client = {0};
     left(own, 0, SLOT_FILLING, now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the coordinator says of roots that nodes report of the shards that they share. */
+ * What the coordinator logs about the roots that nodes report for shared shards. */
 #include "agent/driver/twins.h"
 
 #include <criterion/criterion.h>
@@ -38,7 +38,7 @@ static void ready(uint32_t node, uint64_t step, uint64_t first, uint64_t second)
     twins_compare(&f, node, &(struct wire_roots){.version = {1, step}, .count = SHARDS, .roots = roots});
 }
 
-Test(twins, says_nothing_of_twins_that_agree)
+Test(twins, logs_nothing_about_equal_twins)
 {
     begin();
     for (uint32_t n = 0; n < NODES; n++) {
@@ -48,7 +48,7 @@ Test(twins, says_nothing_of_twins_that_agree)
     end(0);
 }
 
-Test(twins, says_of_each_node_that_differs_from_the_first)
+Test(twins, logs_each_node_that_differs_from_the_first)
 {
     begin();
     ready(0, 10, 5, 6);
@@ -57,7 +57,7 @@ Test(twins, says_of_each_node_that_differs_from_the_first)
     end(1);
 }
 
-Test(twins, says_it_once_however_often_a_node_reports)
+Test(twins, logs_a_difference_once_however_often_a_node_reports)
 {
     begin();
     ready(0, 10, 5, 6);
@@ -81,7 +81,7 @@ Test(twins, takes_the_roots_of_a_nodes_ranks_as_they_come)
     end(2);
 }
 
-Test(twins, does_not_hear_of_a_shard_from_a_node_that_does_not_own_it)
+Test(twins, ignores_a_shard_of_a_node_that_does_not_own_it)
 {
     begin();
     placed[1].owner_count = 2;
@@ -112,7 +112,7 @@ Test(twins, compares_no_roots_of_different_versions)
     end(0);
 }
 
-Test(twins, lets_a_version_be_that_is_too_old_to_be_known)
+Test(twins, ignores_a_version_that_is_too_old)
 {
     begin();
     for (uint64_t step = 10; step < 30; step++) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The bytes of each message between agents: those of one format number understand each other only as long as these
- * stay. A change of them is a change of PEER_FORMAT. */
+ * The bytes of each message between agents. Agents with the same format number are compatible only as long as these
+ * bytes stay the same: a change requires a new PEER_FORMAT. */
 #include "../base/codec.h"
 #include "agent/state/wire.h"
 #include <criterion/criterion.h>
 
-/* What the message becomes, as hexadecimal digits. */
+/* The encoded message as hexadecimal digits. */
 #define BYTES(name, m, hex)                    \
     do {                                       \
         struct writer bytes_w = writer_new(0); \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What every encoding must hold, tried on one value: it comes back the same, no part of it and nothing longer decodes,
- * and a flipped bit is either refused or another value that encodes to exactly those bytes. */
+ * Properties of every encoding, checked with one value: decoding returns the same value, neither a prefix nor an
+ * extension decodes, and bytes with a flipped bit are either refused or decode to another value that encodes to exactly
+ * those bytes. */
 #ifndef TCK_TESTS_CODEC_H
 #define TCK_TESTS_CODEC_H
 
@@ -14,7 +15,7 @@ struct codec {
 };
 
 void codec_check(const struct codec *codec, const void *value);
-/* What was written is these bytes, in hexadecimal digits. */
+/* Asserts that exactly these bytes, in hexadecimal digits, were written. */
 void codec_bytes(const struct writer *w, const char *hex);
 
 /* <type>_codec, of a struct made of a table (base/schema.h). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plain program, so that it also runs under ThreadSanitizer: threads write lines while the file of the log is opened
- * and closed and the program forks. Each line in a file is whole, and those of one thread are in order. */
+ * and closed and the program forks. Every line in the file must be complete, and the lines of a thread must be in
+ * order. */
 #include "base/log.h"
 
 #include <pthread.h>

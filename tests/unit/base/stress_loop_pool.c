@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Several threads post to one loop while its pool works: nothing may be lost, doubled or out of order. A plain program,
- * because Criterion does not run under ThreadSanitizer, for which this one is made. */
+ * Several threads post to one loop while its pool works: nothing may be lost, duplicated or out of order. A plain
+ * program, because it is meant for ThreadSanitizer, under which Criterion does not run. */
 #include "base/loop.h"
 #include "base/pool.h"
 
@@ -14,7 +14,7 @@
 #define JOBS         2000
 #define POOL_THREADS 3
 
-/* Ends the program: a failed check leaves threads behind that still use the loop. */
+/* Ends the program: after a failed check, threads still use the loop. */
 static void check(bool ok, const char *claim)
 {
     if (!ok) {
@@ -108,7 +108,7 @@ static void do_nothing(void *ctx)
     (void)ctx;
 }
 
-/* Frees the pool while most of its jobs wait. */
+/* Frees the pool while most of its jobs are queued. */
 static void check_free_is_complete(struct loop *loop)
 {
     struct pool *pool;

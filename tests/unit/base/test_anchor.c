@@ -120,7 +120,7 @@ Test(anchor, taken_but_never_shown_is_no_proof_of_a_process)
     cr_assert_eq(anchor_take(dir_fd, ANCHOR_AGENT, &fd, &err), TCK_OK, "%s", err.text);
     tck_status_t status = anchor_take(dir_fd, ANCHOR_AGENT, &other, &err);
     cr_assert_neq(status, TCK_OK);
-    cr_assert_neq(status, TCK_ERR_EXIST); /* anybody may bind a name; who it is shows only in a connection */
+    cr_assert_neq(status, TCK_ERR_EXIST); /* anyone may bind a name; only a connection identifies the process */
     close(fd);
 }
 

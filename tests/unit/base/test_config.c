@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Configuration: defaults, precedence, what is refused and with which words, printing and changing. */
+ * Configuration: defaults, precedence, refused values and their errors, printing and changing. */
 #include "base/config.h"
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static struct config loaded(const char *text)
     return config;
 }
 
-/* The text names one faulty member beside a good save_dir. */
+/* The text has one invalid member and a valid save_dir. */
 static void expect_refused(const char *member, const char *error)
 {
     char text[2048];
@@ -289,7 +289,7 @@ Test(config, refuses_texts_that_do_not_fit)
     path[CONFIG_PATH] = '\0';
     snprintf(text, sizeof(text), "{\"save_dir\":\"%s\"}", path);
     cr_assert_eq(config_load(NULL, text, &config, &err), TCK_ERR_CONFIG);
-    path[CONFIG_PATH - 1] = '\0'; /* fits itself, but not the audit file below it */
+    path[CONFIG_PATH - 1] = '\0'; /* the path itself fits, but not that of the audit file below it */
     snprintf(text, sizeof(text), "{\"save_dir\":\"%s\"}", path);
     cr_assert_eq(config_load(NULL, text, &config, &err), TCK_ERR_CONFIG);
     cr_assert_eq(strncmp(err.text, "audit_file_path: ", 17), 0, "%s", err.text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The names that are derived: of a job from its directory, of a run from what launchers leave in the environment. */
+ * Derived names: of a job from its directory, and of a run from the launcher's environment variables. */
 #include "base/config_names.h"
 #include <criterion/criterion.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static const char *run_of(const char *torchelastic, const char *job, const char 
     return out[turn];
 }
 
-Test(config_names, a_run_is_told_by_torchrun_or_by_a_step_of_slurm)
+Test(config_names, a_run_is_identified_by_torchrun_or_by_a_step_of_slurm)
 {
     cr_assert_str_eq(run_of("abc", "17", "0"), "torchelastic:abc");
     cr_assert_str_eq(run_of("none", "17", "0"), "slurm:17.0");

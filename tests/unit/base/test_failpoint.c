@@ -74,7 +74,7 @@ Test(failpoint, in_a_directory_that_says_that_it_has_come_it_does_not_come)
     cr_assert_eq(setenv("TIERCKPT_FAILPOINT_DIR", dir, 1), 0);
     arm("uring.write=EIO;uring.read=EIO");
     cr_expect(failpoint_fails(uring, write));
-    arm("uring.write=EIO@2;uring.read=EIO"); /* as in a process that was restarted: hits are counted from 0 again */
+    arm("uring.write=EIO@2;uring.read=EIO"); /* as in a restarted process: hits are counted from 0 again */
     cr_expect_not(failpoint_fails(uring, write));
     cr_expect(failpoint_fails(uring, read));
     snprintf(path, sizeof(path), "%s/uring.write", dir);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Images: where records lie, that the printed header passes the check of readers, and what that check refuses. */
+ * Images: the positions of records, that the generated header passes the readers' check, and what that check refuses.
+ */
 #include "base/image_check.h"
 #include "base/layout.h"
 

@@ -193,7 +193,7 @@ Test(ipc, send_times_out_when_the_peer_does_not_read)
     pair_close(pair);
 }
 
-Test(ipc, receive_tells_that_the_peer_is_gone)
+Test(ipc, receive_fails_when_the_peer_is_gone)
 {
     struct pair pair = pair_new();
     struct ipc_frame frame;
@@ -381,7 +381,7 @@ Test(ipc, connection_is_usable_after_a_refused_frame)
 static char dir[4096];
 static char path[4200];
 
-/* dir: a name below a new directory, not made yet; path: the socket in it. */
+/* dir: a directory that does not exist yet, below a new one; path: the socket in it. */
 static void make_place(void)
 {
     char base[] = "/tmp/tck-ipc-XXXXXX";
@@ -471,7 +471,7 @@ Test(ipc_socket, refuses_a_name_that_leaves_the_directory)
     cr_assert_eq(ipc_listen(dir, "", &listen_fd, &err), TCK_ERR_INVAL);
 }
 
-Test(ipc_socket, second_listener_is_told_that_somebody_listens)
+Test(ipc_socket, second_listener_gets_an_error)
 {
     int first, second;
 
@@ -537,7 +537,7 @@ Test(ipc_socket, of_several_starters_exactly_one_listens)
             char c;
             tck_status_t status = ipc_listen(dir, "sock", &fd, NULL);
 
-            close(gate[1]); /* the listener stays until all have tried */
+            close(gate[1]); /* the listener stays until all processes have tried */
             _exit(read(gate[0], &c, 1) == 0 && status == TCK_OK ? 1 : status == TCK_ERR_EXIST ? 0 : 2);
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * JSON: what cJSON would let pass is refused, and integers keep their value. */
+ * JSON: invalid texts that cJSON would accept are refused, and integers keep their value. */
 #include "base/json.h"
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -61,7 +61,7 @@ Test(json, names_line_and_column_of_a_fault)
     expect_refused("{\n  \"a\": 1,\n  \"b\": }\n", "line 3, column 8");
 }
 
-Test(json, says_what_is_wrong_with_what_people_write)
+Test(json, explains_common_mistakes)
 {
     expect_refused("{\"a\":1,}", "line 1, column 8: there is a comma before the closing bracket");
     expect_refused("{\"a\":1,\n\"b\":[2,]\n}", "line 2, column 8: there is a comma before the closing bracket");

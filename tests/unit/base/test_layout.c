@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Records become shards: what is refused, what goes together, what ids depend on. */
+ * How records become shards: refused records, grouping, and what ids depend on. */
 #include "base/layout.h"
 
 #include <criterion/criterion.h>

@@ -143,7 +143,7 @@ Test(log, reopening_makes_the_file_anew_and_goes_on_with_the_new_name)
     cr_assert_null(strstr(content, "old"));
 }
 
-/* Each process has its own descriptor, as agent and trainers of a node have. */
+/* Each process has its own descriptor, as the agent and trainers of a node do. */
 Test(log, lines_of_several_processes_in_one_file_stay_whole)
 {
     enum { WRITERS = 4, LINES = 200 };
@@ -219,7 +219,7 @@ Test(log, lines_of_several_threads_do_not_mix)
     cr_assert_eq(lines, 400);
 }
 
-Test(log, what_comes_again_and_again_is_said_ever_more_rarely)
+Test(log, repeated_lines_are_logged_ever_more_rarely)
 {
     struct log_limit limit = {0};
     uint32_t said = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lines of a trainer reach the file in order, and a file that hangs holds up neither who logs nor who closes the log.
+ * Lines of a trainer reach the file in order, and a file that hangs delays neither writers nor the closing of the log.
  */
 #include "base/log.h"
 
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LINES 2000 /* more than the queue has room for while nothing is written */
+#define LINES 2000 /* more than the queue can hold while nothing is written */
 
 static char dir[32], path[64];
 static atomic_bool hangs;
@@ -82,14 +82,14 @@ Test(log_queue, lines_are_in_the_file_when_the_log_is_closed)
     cr_assert(eq(sz, count(""), 2));
 }
 
-Test(log_queue, a_file_that_hangs_holds_up_nobody_and_lines_are_counted, .timeout = 30)
+Test(log_queue, a_file_that_hangs_delays_no_thread_and_lines_are_counted, .timeout = 30)
 {
     open_it();
     atomic_store(&hangs, true);
     for (int i = 0; i < LINES; i++) {
         log_info("line %d of those that find a file that hangs", i);
     }
-    log_close(); /* leaves the thread behind */
+    log_close(); /* abandons the thread */
     cr_assert(eq(sz, count("line"), 0));
     atomic_store(&hangs, false);
     sem_post(&goes_on);

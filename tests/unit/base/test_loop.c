@@ -55,7 +55,7 @@ static void stop(void *ctx)
     loop_stop(loop);
 }
 
-/* Runs the loop until all that is ready now has been called. */
+/* Runs the loop until everything that is ready now has been called. */
 static void run_ready(void)
 {
     cr_assert_eq(loop_post(loop, stop, NULL), TCK_OK);
@@ -287,7 +287,7 @@ Test(loop, does_not_sleep_while_a_poll_function_has_work)
     int calls = 0;
 
     cr_assert_eq(loop_poll_add(loop, busy_three_times, &calls), TCK_OK);
-    loop_run(loop); /* would sleep for ever: there is no other source */
+    loop_run(loop); /* would sleep forever, because there is no other source */
     cr_assert_eq(calls, 3);
     loop_poll_remove(loop, busy_three_times, &calls);
 }

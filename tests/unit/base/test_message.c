@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages: each one comes back as it was sent, and nothing malformed is taken. */
+ * Messages: each one is decoded as it was encoded, and malformed ones are refused. */
 #include "base/message.h"
 #include "codec.h"
 #include <criterion/criterion.h>
@@ -45,7 +45,7 @@ static struct msg_hello some_hello(void)
     return m;
 }
 
-Test(message, hello_comes_back)
+Test(message, hello_round_trips)
 {
     struct msg_hello m = some_hello(), back;
     codec_check(&msg_hello_codec, &m);
@@ -101,7 +101,7 @@ static struct rank_hello some_rank_hello(void)
         .node = {.name = "n0", .domain = "r0", .address = "10.0.0.1:4000", .agent_id = UINT64_MAX}, .term_seen = 5};
 }
 
-Test(message, welcome_comes_back)
+Test(message, welcome_round_trips)
 {
     struct msg_welcome m = {.seq = 2, .format = MESSAGE_FORMAT, .hello = some_rank_hello()}, back;
     codec_check(&msg_welcome_codec, &m);
@@ -110,7 +110,7 @@ Test(message, welcome_comes_back)
     cr_assert_eq(back.hello.term_seen, 5);
 }
 
-Test(message, claim_comes_back)
+Test(message, claim_round_trips)
 {
     struct claim_agent agents[] = {{"a", 1}, {"b", UINT64_MAX}};
     const struct msg_claim m = {.seq = 8, .count = 2, .at_least = 4, .after = 3, .agents = agents};
@@ -127,7 +127,7 @@ Test(message, claim_comes_back)
     REFUSED(claim, &m);
 }
 
-Test(message, term_step_restore_detach_and_version_come_back)
+Test(message, term_step_restore_detach_and_version_round_trip)
 {
     const struct msg_term term = {.seq = 3, .term = 9};
     const struct msg_step step = {.seq = 4, .step = 1000};
@@ -146,7 +146,7 @@ Test(message, term_step_restore_detach_and_version_come_back)
     cr_assert_str_eq(back.failed, "no wire");
 }
 
-Test(message, begin_and_segment_get_come_back)
+Test(message, begin_and_segment_get_round_trip)
 {
     const struct msg_begin begin = {.seq = 8, .step = 77, .to_storage = true, .last = true};
     const struct msg_segment_get get = {.seq = 9, .shard = {1, 2}};
@@ -160,7 +160,7 @@ Test(message, begin_and_segment_get_come_back)
     cr_assert(hash128_is(get_back.shard, get.shard));
 }
 
-Test(message, world_comes_back)
+Test(message, world_round_trips)
 {
     const struct rank_hello hellos[] = {some_rank_hello(), some_rank_hello()};
     const uint32_t counts[] = {1, 1};
@@ -180,7 +180,7 @@ Test(message, world_comes_back)
     world_free(&m.world);
 }
 
-Test(message, segments_come_back)
+Test(message, segments_round_trip)
 {
     struct msg_segment list[] = {{{1, 1}, 8192, 3, 4096, true}, {{1, 2}, 4096, 3, 2 << 20, false}};
     struct msg_segments m = {.seq = 11, .count = 2, .segments = list}, back;
@@ -206,7 +206,7 @@ Test(message, segments_out_of_order_or_out_of_bounds_are_refused)
     REFUSED(segments, &m);
 }
 
-Test(message, grant_comes_back)
+Test(message, grant_round_trips)
 {
     uint32_t slots[] = {2, 0, 1};
     struct msg_grant m = {.seq = 12, .count = 3, .step = 40, .slots = slots}, back;
@@ -216,7 +216,7 @@ Test(message, grant_comes_back)
     free(back.slots);
 }
 
-Test(message, roots_come_back)
+Test(message, roots_round_trip)
 {
     struct msg_root roots[] = {{{1, 2}, {3, 4}}, {{5, 6}, {7, 8}}};
     struct msg_roots m = {.seq = 3, .count = 2, .step = 40, .roots = roots}, back;
@@ -228,7 +228,7 @@ Test(message, roots_come_back)
     free(back.roots);
 }
 
-Test(message, restored_comes_back)
+Test(message, restored_round_trips)
 {
     struct restored_shard shards[] = {
         {0, SOURCE_LOCAL, {1, 2}}, {2, SOURCE_STORAGE, {3, 4}}, {NONE32, SOURCE_TWIN, {0}}};
@@ -256,7 +256,7 @@ Test(message, more_shards_than_a_rank_may_have_are_refused)
     free(m.slots);
 }
 
-Test(message, error_comes_back_with_its_text)
+Test(message, error_round_trips_with_its_text)
 {
     struct msg_error m = {.seq = 15}, back;
     (void)error_set(&m.error, TCK_ERR_NOSPC, "wanted %d, allowed %d", 2, 1);

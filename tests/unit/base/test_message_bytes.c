@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The bytes of each message between client, command and agent: programs of one format number understand each other
- * only as long as these stay. A change of them is a change of MESSAGE_FORMAT. */
+ * The bytes of each message between client, command and agent: programs with the same format number are compatible only
+ * as long as these bytes stay the same: a change requires a new MESSAGE_FORMAT. */
 #include "base/message.h"
 #include "codec.h"
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* What the message becomes, as hexadecimal digits. */
+/* The encoded message as hexadecimal digits. */
 #define BYTES(name, m, hex)                    \
     do {                                       \
         struct writer bytes_w = writer_new(0); \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts of files are mapped at offsets that every page size accepts, and are found there. */
+ * Parts of files are mapped at offsets that are valid for every page size. */
 #include "base/page.h"
 #include "base/seal.h"
 
@@ -34,7 +34,7 @@ Test(page, ends_are_those_of_the_last_page_in_use)
 }
 
 /* The seals of a segment lie at the end of a file whose size is a multiple of 4096 and of nothing else. A window for
- * larger pages is one for this machine's pages, too, if those are smaller. */
+ * larger pages is also valid for this machine's pages if those are smaller. */
 Test(page, a_window_shows_the_bytes_of_the_file)
 {
     const off_t offset = 13 * 4096;

@@ -20,7 +20,7 @@ static char dir[sizeof(base) + 8];
 static struct error err;
 static int made;
 
-/* Any file will do in place of a socket. */
+/* Any file can replace the socket in these tests. */
 static tck_status_t make(void *ctx, int dir_fd, struct error *why)
 {
     (void)ctx;

@@ -68,7 +68,7 @@ Test(pool, works_in_its_thread_and_is_done_in_the_loops)
     teardown(&f);
 }
 
-/* Waits until the test lets it go on. */
+/* Waits until the test lets it continue. */
 static void work_slowly(void *ctx)
 {
     struct fixture *f = ctx;
@@ -77,7 +77,7 @@ static void work_slowly(void *ctx)
     sem_wait(&f->go_on);
 }
 
-/* Occupies the only thread, so that what is submitted next has not begun. */
+/* Occupies the only thread, so that further jobs cannot begin. */
 static void block_thread(struct fixture *f)
 {
     cr_assert_eq(pool_submit(f->pool, work_slowly, done, f), TCK_OK);

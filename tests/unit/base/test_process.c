@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A process counts as ended only when it has: not while it is stopped, and not because of its number alone. */
+ * A process counts as ended only when it has really ended: not while it is stopped, and not because of its pid alone.
+ */
 #include "base/process.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * No component of the way to a directory may be in another user's hands. */
+ * No component of the path of a directory may be under another user's control. */
 #include "base/log.h"
 #include "base/safe_dir.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A struct made of a table: each kind of field has its bytes, comes back, and refuses what no encoder makes. */
+ * A struct defined by a table: each kind of field has its encoding, is decoded again, and refuses bytes that no encoder
+ * produces. */
 #include "base/schema.h"
 #include "codec.h"
 #include <criterion/criterion.h>
@@ -138,7 +139,7 @@ Test(schema, few_are_no_more_than_their_table_says)
     cr_assert_eq(decoded(&m), TCK_OK);
     all_encode(&m, &w);
     cr_assert_eq(w.data[18], 0);
-    w.data[18] = 4; /* of three at most */
+    w.data[18] = 4; /* the limit is three */
     cr_assert_eq(all_decode(w.data, w.len, &out), TCK_ERR_PROTO);
     writer_free(&w);
 }

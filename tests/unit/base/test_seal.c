@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Seals are whole or none. */
+ * A seal is complete or ignored. */
 #include "base/seal.h"
 
 #include <criterion/criterion.h>

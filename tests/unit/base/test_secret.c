@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The job's secret: known answers, who may own the file, and one secret for all who make it at once. */
+ * The job's secret: known test vectors, ownership of the file, and one secret for all processes that create it at the
+ * same time. */
 #include "base/secret.h"
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -77,7 +78,7 @@ Test(secret, sha256_has_the_known_values)
 
 Test(secret, mac_has_the_values_of_rfc_4231)
 {
-    /* Its keys are shorter; HMAC fills keys up with zeros, so these are the same keys. */
+    /* The RFC's keys are shorter; HMAC pads keys with zeros, so these are the same keys. */
     struct secret key = {0};
     uint8_t mac[MAC_BYTES];
     memset(key.bytes, 0x0b, 20);

@@ -39,7 +39,7 @@ Test(thread, has_all_signals_blocked)
     check_all_are_blocked(&seen);
 }
 
-Test(thread, that_nobody_joins_has_all_signals_blocked)
+Test(thread, detached_has_all_signals_blocked)
 {
     struct seen seen;
     sem_init(&seen.done, 0, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The world: ranks become nodes, their lists of shards one layout, and both survive encoding. */
+ * The world: ranks are grouped into nodes and their lists of shards into one layout, and both survive encoding. */
 #include "base/world.h"
 #include "codec.h"
 #include <criterion/criterion.h>

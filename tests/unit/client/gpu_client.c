@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Records on a real device, with the module and a fake agent: what the stand-in cannot show. Without a CUDA device it
- * is skipped. A plain program: the CUDA runtime does not survive a fork, and compute-sanitizer can be told to run it.
+ * Records on a real device, with the module and a fake agent: cases that the stand-in cannot cover. Skipped without a
+ * CUDA device. A plain program, because the CUDA runtime does not survive a fork, and so that compute-sanitizer can run
+ * it.
  */
 #include "base/digest.h"
 #include "client/client.h"
@@ -338,7 +339,7 @@ static void many_small(void)
     close_trainer(&t);
 }
 
-/* The next step overwrites everything right behind the save. */
+/* The next step overwrites everything immediately after the save. */
 static bool survives_a_step(bool fenced)
 {
     struct trainer t;
@@ -463,7 +464,7 @@ static void train_until_killed(struct trainer *t)
     }
 }
 
-/* The agent is this process's, and without its trainer: it must be whole, and what was sealed too. */
+/* The agent belongs to this process and has lost its trainer: it must be intact, and so must the sealed image. */
 static void killed_in_mid_copy(void)
 {
     struct trainer t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plain program, so that it also runs under ThreadSanitizer: saves at every step with several copy threads while the
- * agent dies and comes back, another thread gives the word on snapshots, and at the end terms are begun and left. */
+ * agent is killed and restarted and another thread confirms snapshots; at the end, terms are begun and abandoned. */
 #include "fake_agent.h"
 #include "tierckpt.h"
 
@@ -50,8 +50,8 @@ static void *kill_and_start(void *arg)
     return NULL;
 }
 
-/* As the thread does that compares version counters. */
-static void *give_words(void *arg)
+/* Confirms snapshots like the thread that compares version counters. */
+static void *confirm_snapshots(void *arg)
 {
     tck_client_t *client = arg;
     while (atomic_load(&wording)) {
@@ -90,7 +90,7 @@ static void train(tck_client_t *client, uint8_t *weights, uint64_t *counter)
     check(client, tck_fence(client));
 }
 
-/* Once the agent stays: the last save must get through. */
+/* Once the agent keeps running, the last save must succeed. */
 static void save_for_sure(tck_client_t *client)
 {
     for (uint64_t step = STEPS + 1; step < STEPS + 1000; step++) {
@@ -123,7 +123,7 @@ int main(void)
     atomic_store(&training, false);
     pthread_join(thread, NULL);
     check(client, tck_set_confirm(client, 1));
-    require(pthread_create(&thread, NULL, give_words, client) == 0, "pthread_create");
+    require(pthread_create(&thread, NULL, confirm_snapshots, client) == 0, "pthread_create");
     for (int i = 0; i < RESTORES; i++) { /* each begins a term, for the one before has saved */
         save_for_sure(client);
         memset(weights, 0xff, sizeof(weights));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plain program, so that it also runs under ThreadSanitizer: a training on two of the stand-in's devices that saves
- * at every step and never waits for its devices, with slots that are pinned, then with slots that are not. Any way in
- * which its work meets the copies without an order is a data race in the tensors. */
+ * at every step and never waits for its devices, with slots that are pinned, then with slots that are not. Any access
+ * of the training that is not ordered with the copies is a data race in the tensors. */
 #include "cuda_rig.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plain program, so that it also runs under ThreadSanitizer: threads write lines while the program changes the
- * function that gets them, takes lines itself and forks. No line comes to a function after it was replaced, and none
- * while another one is being handed over. */
+ * A plain program, so that it also runs under ThreadSanitizer: threads write lines while the program replaces the
+ * function that receives them, takes lines itself and forks. A function gets no line after it was replaced, and never
+ * two lines at the same time. */
 #include "base/log.h"
 #include "client/forks.h"
 #include "client/log_sink.h"
@@ -34,7 +34,7 @@ static void require(bool condition, const char *what)
     }
 }
 
-static void listen_to(void *ctx, tck_log_level_t level, const char *text)
+static void receive_line(void *ctx, tck_log_level_t level, const char *text)
 {
     struct listener *listener = ctx;
 
@@ -70,7 +70,7 @@ static void *take_lines(void *arg)
 static void listen_once(struct listener *listener)
 {
     atomic_store(&listener->chosen, true);
-    tck_set_log(listen_to, listener, TCK_LOG_WARN);
+    tck_set_log(receive_line, listener, TCK_LOG_WARN);
     while (atomic_load(&listener->lines) == 0) {
         usleep(10);
     }
@@ -78,7 +78,7 @@ static void listen_once(struct listener *listener)
     atomic_store(&listener->chosen, false);
 }
 
-/* The child has no other thread, and a lock that one of them held here would never be free there. */
+/* The child has no other threads, so a lock that one of them held would never be released there. */
 static void fork_once(void)
 {
     int status = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The client library against a fake agent: saves, restores, and what it does when agent or other ranks fail. */
+ * The client library with a fake agent: saves, restores, and its behaviour when the agent or other ranks fail. */
 #include "base/image_check.h"
 #include "client/client.h"
 #include "fake_agent.h"
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 10000 /* for what must happen, however slow the machine is */
+#define PATIENCE_MS 10000 /* limit for events that must happen, even on a slow machine */
 #define WEIGHTS     5000
 
 static char runtime_dir[] = "/tmp/tck-client-XXXXXX";
@@ -51,7 +51,7 @@ static void sleep_ms(long ms)
 
 static const char *config_text(void)
 {
-    static _Thread_local char text[512]; /* ranks that are threads ask at the same time */
+    static _Thread_local char text[512]; /* ranks are threads, which call this concurrently */
     snprintf(text, sizeof(text),
              "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":100}",
              runtime_dir, runtime_dir);
@@ -66,7 +66,7 @@ static tck_attach_params_t params_of(int rank, int world_size)
                                  .world_size = world_size};
 }
 
-/* What a trainer has. */
+/* A trainer's client and tensors. */
 struct trainer {
     tck_client_t *client;
     float weights[WEIGHTS];
@@ -136,8 +136,8 @@ static void save(struct trainer *t, uint64_t step)
     ok(t, tck_fence(t->client));
 }
 
-/* Until the agent knows of it, too: its image is the newest sealed one from then on. */
-static void save_heard(struct trainer *t, uint64_t step)
+/* Saves and waits until the agent knows of it: from then on, its image is the newest sealed one. */
+static void save_known(struct trainer *t, uint64_t step)
 {
     save(t, step);
     ok(t, tck_wait(t->client, step, TCK_STAGE_COMMITTED, PATIENCE_MS));
@@ -252,14 +252,14 @@ Test(client, what_changed_a_slot_is_not_in_the_next_snapshot_in_it)
     begin(&t);
     fill(&t, 7);
     for (uint64_t step = 1; step <= FAKE_SLOTS; step++) {
-        save_heard(&t, step);
+        save_known(&t, step);
     }
     const struct shard *shard = &t.client->layout.shards[0];
     uint8_t *image = fake_agent_image(&agent, 0);
     image[12] ^= 1;                     /* in the header */
     image[shard->image_bytes - 1] ^= 1; /* in the filler at the end */
     for (uint64_t step = 1; step <= FAKE_SLOTS; step++) {
-        save_heard(&t, FAKE_SLOTS + step);
+        save_known(&t, FAKE_SLOTS + step);
     }
     cr_assert_eq(fake_agent_image(&agent, 0), image, "another slot");
     cr_assert_eq(memcmp(image, shard->header, shard->header_bytes), 0, "the header");
@@ -303,7 +303,7 @@ Test(client, saves_at_the_interval_in_the_shared_status)
     tck_detach(t.client, 0);
 }
 
-Test(client, tells_what_is_due)
+Test(client, returns_what_is_due)
 {
     struct trainer t;
     const tck_due_t expected[] = {TCK_DUE_NOTHING, TCK_DUE_NOTHING, TCK_DUE_MEMORY,
@@ -376,14 +376,14 @@ static uint32_t wrong_calls(struct trainer *t)
     return wrong;
 }
 
-/* At the moment of the fork the snapshot worker's thread copies, with locks that nobody in the child gives back. */
+/* During the fork, the snapshot worker's thread is copying and holds locks that are never released in the child. */
 Test(client, of_a_forked_child_is_refused_at_once_and_stays_the_parents, .timeout = 60)
 {
     struct trainer t;
     int ends[2];
     uint32_t wrong = 1;
     begin(&t);
-    save_heard(&t, 4);
+    save_known(&t, 4);
     atomic_store(&agent.mode, FAKE_HOLDS);
     ok(&t, tck_snapshot(t.client, 5, TCK_SAVE_MEMORY));
     cr_assert_eq(pipe(ends), 0);
@@ -420,7 +420,7 @@ static void *skip_a_step(void *arg)
     return (void *)(intptr_t)tck_skip(t->client, 5, "no reason");
 }
 
-/* At the moment of the fork another thread writes a line to the log. */
+/* During the fork, another thread writes a line to the log. */
 Test(client, a_forked_child_may_attach_by_itself)
 {
     struct trainer t;
@@ -434,7 +434,7 @@ Test(client, a_forked_child_may_attach_by_itself)
     cr_assert_eq(read(writing[0], &byte, 1), 1);
     pid_t child = fork();
     if (child == 0) {
-        alarm(PATIENCE_MS / 1000); /* which ends it if it waits for a lock */
+        alarm(PATIENCE_MS / 1000); /* ends the child if it waits for a lock */
         tck_set_log(NULL, NULL, TCK_LOG_ERROR);
         _exit(tck_next_log(&(tck_log_level_t){TCK_LOG_INFO}, &byte, 1));
     }
@@ -498,11 +498,11 @@ Test(client, a_wait_ends_when_agent_and_supervisor_are_gone)
     cr_assert_eq(tck_wait(t.client, 4, TCK_STAGE_DRAINED, PATIENCE_MS), TCK_ERR_CANCELED);
     cr_assert_not_null(strstr(tck_errmsg(t.client), "agent and supervisor of this node are gone"), "%s",
                        tck_errmsg(t.client));
-    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, 0)); /* what was known is not forgotten */
+    ok(&t, tck_wait(t.client, 4, TCK_STAGE_COMMITTED, 0)); /* known results are kept */
     tck_detach(t.client, 0);
 }
 
-/* The agent sees a seal as soon as it is set, which is before the copy is over for the client. */
+/* The agent sees a seal as soon as it is set, which is before the client considers the copy complete. */
 Test(client, what_was_waited_for_is_also_copied)
 {
     struct trainer t;
@@ -517,7 +517,7 @@ Test(client, what_was_waited_for_is_also_copied)
     tck_detach(t.client, 0);
 }
 
-Test(client, tells_the_newest_version)
+Test(client, returns_the_newest_version)
 {
     struct trainer t;
     tck_version_t version = {0};
@@ -530,7 +530,7 @@ Test(client, tells_the_newest_version)
     tck_detach(t.client, 0);
 }
 
-Test(client, detach_tells_the_agent)
+Test(client, detach_notifies_the_agent)
 {
     struct trainer t;
     begin(&t);
@@ -605,7 +605,7 @@ Test(client, the_error_of_a_last_step_without_room_says_so)
         strstr(tck_errmsg(t.client), "step 4 is not saved, since earlier steps are still being drained"));
     cr_assert_eq(stats_of(&t).saves_copied, 0);
     atomic_store(&agent.no_room, 0);
-    save_heard(&t, 5);
+    save_known(&t, 5);
     tck_detach(t.client, 0);
 }
 
@@ -613,7 +613,7 @@ Test(client, a_last_step_that_memory_has_is_brought_to_storage)
 {
     struct trainer t;
     begin(&t);
-    save_heard(&t, 4);
+    save_known(&t, 4);
     ok(&t, tck_save_last(t.client, 4, PATIENCE_MS));
     cr_assert_eq(stats_of(&t).saves_copied, 1);
     tck_detach(t.client, 0);
@@ -627,7 +627,7 @@ Test(client, fence_returns_and_training_goes_on_when_the_agent_hangs)
     save(&t, 1);
     cr_assert_eq(stats_of(&t).saves_skipped, 1);
     cr_assert_eq(tck_wait(t.client, 1, TCK_STAGE_COPIED, 0), TCK_ERR_CANCELED);
-    fake_agent_stop(&agent); /* or detach would wait for it */
+    fake_agent_stop(&agent); /* otherwise detach would wait for it */
     tck_detach(t.client, 0);
 }
 
@@ -826,7 +826,7 @@ Test(client, the_same_step_is_saved_once)
     tck_detach(t.client, 0);
 }
 
-/* The copy takes longer than the block time; the session that it needs is held here. */
+/* The copy takes longer than the block time, because this test holds the session that it needs. */
 Test(client, a_step_that_is_asked_for_again_while_it_is_copied_is_not_skipped)
 {
     struct trainer t;
@@ -865,7 +865,7 @@ static void begin_confirmed(struct trainer *t)
 {
     begin(t);
     fill(t, 7);
-    save_heard(t, 1);
+    save_known(t, 1);
     ok(t, tck_set_confirm(t->client, 1));
     fill(t, 50);
     ok(t, tck_snapshot(t->client, 2, TCK_SAVE_MEMORY));
@@ -943,7 +943,7 @@ Test(client, a_confirmation_may_come_before_the_copy_is_done)
     tck_detach(t.client, 1);
 }
 
-/* As when the thread that compares had its turn late: the next snapshot was begun, and is still being copied. */
+/* As if the comparing thread had run late: the next snapshot has begun and is still being copied. */
 Test(client, a_late_confirmation_does_not_count_for_the_next_snapshot)
 {
     struct trainer t;
@@ -974,7 +974,7 @@ static bool copies_again(struct trainer *t, uint64_t step)
     return false;
 }
 
-Test(client, comes_back_to_a_restarted_agent_and_keeps_its_mappings)
+Test(client, reconnects_to_a_restarted_agent_and_keeps_its_mappings)
 {
     struct trainer t;
     begin(&t);
@@ -1049,7 +1049,7 @@ Test(client, a_saved_step_goes_to_storage_when_the_agent_is_back)
 {
     struct trainer t;
     begin(&t);
-    save_heard(&t, 6);
+    save_known(&t, 6);
     fake_agent_stop(&agent);
     wait_unreachable(&t);
     ok(&t, tck_snapshot(t.client, 6, TCK_SAVE_STORAGE));
@@ -1064,7 +1064,7 @@ Test(client, a_saved_step_goes_to_storage_though_the_agent_dies_when_it_is_told)
 {
     struct trainer t;
     begin(&t);
-    save_heard(&t, 6);
+    save_known(&t, 6);
     atomic_store(&agent.mode, FAKE_DIES_ASKED);
     ok(&t, tck_snapshot(t.client, 6, TCK_SAVE_STORAGE));
     wait_until(&agent.returns, 1);
@@ -1078,7 +1078,7 @@ Test(client, a_request_for_storage_is_repeated_when_the_agent_was_restarted)
 {
     struct trainer t;
     begin(&t);
-    save_heard(&t, 6);
+    save_known(&t, 6);
     ok(&t, tck_snapshot(t.client, 6, TCK_SAVE_STORAGE));
     ok(&t, tck_wait(t.client, 6, TCK_STAGE_DRAINED, PATIENCE_MS));
     const int before = atomic_load(&agent.begins);
@@ -1130,7 +1130,7 @@ static void begin_saved(struct trainer *t)
     save(t, 1);
 }
 
-/* A restore fails so, and the trainer keeps what it has. */
+/* A restore fails with this status, and the trainer keeps its state. */
 static void expect_refused(struct trainer *t, tck_status_t code)
 {
     fill(t, 50);
@@ -1165,7 +1165,7 @@ Test(client, refuses_a_blob_longer_than_its_capacity_and_changes_nothing)
     tck_detach(t.client, 0);
 }
 
-/* The agent had checked it, and the memory went bad while the ranks waited for each other. */
+/* The agent had checked the copy, and the memory was damaged while the ranks waited for each other. */
 Test(client, a_copy_that_went_bad_after_its_check_never_reaches_the_trainer)
 {
     struct trainer t;
@@ -1193,8 +1193,8 @@ Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
 
 /* ---- arguments ---- */
 
-/* Refuses, if `ctx` is no text, and else notes what the blob had when it was asked. */
-static int look_at_blob(void *ctx, char *why_not, size_t cap)
+/* Refuses if `ctx` is not a text, and otherwise records the blob's contents at the time of the call. */
+static int record_blob(void *ctx, char *why_not, size_t cap)
 {
     struct trainer *t = ctx;
     char rng[100] = "";
@@ -1211,11 +1211,11 @@ Test(client, a_restore_asks_the_trainer_before_it_changes_anything)
     struct trainer t;
     const char *const blobs[] = {"good", "bad"};
     begin(&t);
-    ok(&t, tck_set_check(t.client, look_at_blob, &t));
+    ok(&t, tck_set_check(t.client, record_blob, &t));
     for (uint64_t i = 0; i < 2; i++) {
         fill(&t, 7);
         ok(&t, tck_set_blob(t.client, "rng", blobs[i], strlen(blobs[i])));
-        save_heard(&t, i + 1);
+        save_known(&t, i + 1);
         fill(&t, 100);
         if (i == 0) {
             ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
@@ -1313,8 +1313,8 @@ Test(client, says_how_the_supervisor_ended)
     cr_assert_not_null(strstr(tck_errmsg(NULL), "status 7"), "%s", tck_errmsg(NULL));
 }
 
-/* Hangs until the client waits for its welcome, dies, and comes back. */
-static void *die_in_greeting(void *arg)
+/* The agent hangs until the client waits for its welcome, dies, and is restarted. */
+static void *die_before_welcome(void *arg)
 {
     sleep_ms(50);
     fake_agent_stop(&agent);
@@ -1328,16 +1328,17 @@ Test(client, greets_again_when_the_agent_dies_before_its_welcome)
     struct trainer t;
     pthread_t thread;
     write_program(runtime_dir, "tierckptd", "");
-    write_program(runtime_dir, "tierckpt-supervisor", "#!/bin/sh\nexit 3\n"); /* one lives there already */
+    write_program(runtime_dir, "tierckpt-supervisor",
+                  "#!/bin/sh\nexit 3\n"); /* a supervisor is already running there */
     setenv("TIERCKPT_BIN_DIR", runtime_dir, 1);
     atomic_store(&agent.mode, FAKE_HANGS);
-    cr_assert_eq(pthread_create(&thread, NULL, die_in_greeting, NULL), 0);
+    cr_assert_eq(pthread_create(&thread, NULL, die_before_welcome, NULL), 0);
     attach(&t);
     pthread_join(thread, NULL);
     tck_detach(t.client, 0);
 }
 
-/* Becomes the agent when the supervisor's script has run. */
+/* Starts the agent once the supervisor's script has run. */
 static void *start_when_asked(void *arg)
 {
     char path[256];
@@ -1365,7 +1366,7 @@ Test(client, starts_the_supervisor_with_the_configuration_and_waits_for_the_agen
     char text[8192], script[512];
     pthread_t thread;
     struct config config;
-    int leaked = fcntl(STDERR_FILENO, F_DUPFD, 200); /* not closed on exec, and no number that a shell uses */
+    int leaked = fcntl(STDERR_FILENO, F_DUPFD, 200); /* not closed on exec, and a number that no shell uses */
     fake_agent_stop(&agent);
     snprintf(script, sizeof(script),
              "#!/bin/sh\necho \"$@\" > '%s/arguments'\n[ -e /proc/$$/fd/%d ] && echo leak >> '%s/arguments'\n"

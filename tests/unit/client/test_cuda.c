@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Records on devices, with the stand-in in the place of CUDA: order, fences, what is refused, given up, fallen back to.
+ * Records on devices, with the stand-in instead of CUDA: order, fences, refusals, aborts and fallbacks.
  */
 #include "client/cuda.h"
 #include "client/cuda_device.h"
@@ -108,7 +108,7 @@ Test(cuda, a_save_copies_what_the_training_had_put_on_its_stream_before_it)
     cr_assert(rig_image_holds(&rig, 2));
 }
 
-/* The next optimizer step is put on the stream while copies stand half way. */
+/* The next optimizer step is put on the stream while copies are half finished. */
 static void race(bool fenced)
 {
     rig_add(&rig, 0, 3u << 20, false);
@@ -384,7 +384,7 @@ Test(cuda, a_device_that_could_not_be_opened_does_not_pass_for_open)
     rig.client = NULL;
 }
 
-/* A snapshot whose last call, the wait for its copies, finds no way to the device. */
+/* A snapshot whose last call, the wait for its copies, cannot reach the device. */
 static void save_without_a_finish(struct cuda_calls *altered, bool pinned)
 {
     alter_enter(altered);

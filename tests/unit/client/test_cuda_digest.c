@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * digest = device: what seals say of records on the stand-in's devices. */
+ * digest = device: the roots that seals have for records on the stand-in's devices. */
 #include "base/digest.h"
 #include "cuda_rig.h"
 

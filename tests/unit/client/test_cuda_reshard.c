@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A version that two ranks have saved is read into the one rank that there is now, whose tensors lie on devices; with
- * the stand-in in the place of CUDA. */
+ * A version saved by two ranks is read by a single rank whose tensors are on devices, with the stand-in instead of
+ * CUDA. */
 #include "client/cuda_bounce.h"
 #include "client/reshard.h"
 #include "cuda_rig.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the ranks do next on the way of the last step to storage. */
+ * The ranks' next action while the last step is saved to storage. */
 #include "client/final_save_state.h"
 
 #include <criterion/criterion.h>

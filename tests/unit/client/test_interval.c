@@ -50,7 +50,7 @@ Test(interval, change_holds_from_its_step_on)
     cr_assert_eq(pacer_due(&pacer, &shared, 130), TCK_DUE_NOTHING);
 }
 
-Test(interval, tick_tells_the_step_and_its_smoothed_time)
+Test(interval, tick_publishes_the_step_and_its_smoothed_time)
 {
     pacer_tick(&pacer, &shared, 1, 1000);
     cr_assert_eq(shared.current_step, 1);

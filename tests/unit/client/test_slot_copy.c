@@ -18,7 +18,7 @@ static uint8_t pattern(uint64_t i)
     return (uint8_t)(i * 131 + i / 251);
 }
 
-/* Exactly bytes from a source at any alignment to a destination at any alignment, and nothing beside them. */
+/* Copies exactly `bytes` from a source to a destination of any alignment, and nothing around them. */
 static void check_kernel(const struct memcpy_nt *kernel, size_t bytes, size_t to, size_t from)
 {
     static uint8_t src[(1 << 20) + 1000], dst[(1 << 20) + 1000];
@@ -195,7 +195,7 @@ Test(copy, more_threads_restore_than_save)
     copies_with((struct copy_threads){.save = 2, .restore = 4});
 }
 
-/* Notes which threads save, while it is watched for. */
+/* Records which threads save while the test watches them. */
 void __real_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
 void __wrap_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
 

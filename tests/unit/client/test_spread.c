@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The routes of shards between twins: in cases chosen by hand, and in worlds made by chance. */
+ * The routes of shards between twins, in hand-written cases and in random worlds. */
 #include "client/spread.h"
 
 #include <criterion/criterion.h>
@@ -183,7 +183,7 @@ static uint32_t chance(uint64_t *seed, uint32_t below)
     return (uint32_t)(*seed >> 33) % below;
 }
 
-/* Groups of any ranks, each with somebody who has the shard. */
+/* Groups of random ranks, each with at least one rank that has the shard. */
 static void make(struct scene *s, uint64_t *seed)
 {
     begin(s, 1 + chance(seed, RANKS));
@@ -225,7 +225,8 @@ static void check_each_gets_what_it_lacks(const struct scene *s, const struct sp
     }
 }
 
-/* Nobody is in a route who has no part in its shard, and the members are those that are in one. */
+/* No rank is in the route of a shard that it does not have or need, and the members are exactly the ranks that are in a
+ * route. */
 static void check_members(const struct scene *s, const struct spread *spread)
 {
     for (uint32_t r = 0; r < s->world.world_size; r++) {
@@ -245,7 +246,7 @@ static void check_members(const struct scene *s, const struct spread *spread)
     }
 }
 
-/* Every rank at its next route; one is passed when all its ranks are at it. Nothing may be left over. */
+/* Every rank is at its next route; a route is done when all its ranks are at it. No route may be left over. */
 static void check_comes_to_an_end(const struct scene *s, const struct spread *spread)
 {
     uint32_t at[RANKS] = {0};
@@ -285,7 +286,7 @@ static bool meet(const struct scene *s, const struct spread *spread, uint32_t j,
     return false;
 }
 
-/* What a rank must wait for are the routes before that have a rank in common with its own, and what those wait for. */
+/* A rank waits for the earlier routes that share a rank with its own, and for the routes that those wait for. */
 static void check_what_is_ahead(const struct scene *s, const struct spread *spread)
 {
     for (uint32_t k = 0; k < spread->route_count; k++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shards passed among ranks that are threads, over their allgather and over ways that go wrong. */
+ * Shards passed among ranks that are threads, over their allgather and over transports that fail. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -17,7 +17,7 @@ static void all_are(tck_status_t status)
     }
 }
 
-/* As before: what came is given back, and what was here is untouched. */
+/* Nothing has changed: received images are freed, and existing ones are untouched. */
 static void nothing_came(void)
 {
     for (uint32_t r = 0; r < ranks.world.world_size; r++) {
@@ -90,14 +90,14 @@ Test(spread_run, fails_on_all_that_are_left_when_a_rank_dies_in_the_middle)
 
 /* ---- ways that go wrong ------------------------------------------------------------------------------------------ */
 
-/* The allgather's way, with one thing done otherwise at one rank. */
+/* The allgather transport, with one deviation at one rank. */
 static struct wrong {
     uint32_t rank;
     bool damages, fails_in_pass, fails_in_finish;
 } wrong;
 static _Atomic int opened, aborted, closed;
 
-/* A rank of its own: the way does not say which rank it is of. */
+/* One per rank, because a transport does not know its rank. */
 static _Thread_local uint32_t way_rank;
 
 static tck_status_t wrong_open(const struct spread_params *params, struct spread_way **out, struct error *err)

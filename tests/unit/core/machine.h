@@ -114,7 +114,7 @@ static inline uint32_t actions_of(const struct machine *m, enum action_type type
     return count;
 }
 
-/* Whether the last event told the trainers this of the version. */
+/* True if the last event reported this stage of the version to trainers. */
 static inline bool told(const struct machine *m, struct version version, enum stage what)
 {
     for (uint32_t i = 0; i < m->out.count; i++) {
@@ -180,7 +180,7 @@ static inline void decide(struct machine *m, struct decision d)
     machine_step(m, (struct event){.type = EVENT_DECISION, .decision = d});
 }
 
-/* Both ranks copied the step and its digests are made; copies are on their way. */
+/* Both ranks have copied the step and its digests are computed; copies are in flight. */
 static inline void save_until_verified(struct machine *m, uint64_t step)
 {
     begin(m, 0, step);

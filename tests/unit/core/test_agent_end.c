@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When an agent ends by itself. */
+ * When an agent exits by itself. */
 #include "core/agent_end.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims about the coordinator's decisions. */
+ * The coordinator's decisions. */
 #include "core/coordinator.h"
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -130,7 +130,7 @@ Test(coordinator, never_aborts_after_a_commit)
     cr_assert_not(emitted(ACTION_ANNOUNCE));
 }
 
-Test(coordinator, refusal_of_an_unheard_version_decides_it)
+Test(coordinator, refusal_of_an_unknown_version_decides_it)
 {
     refused(0, 7);
     cr_assert_eq(fate(7), FATE_OVER);
@@ -191,14 +191,14 @@ static void begun(uint64_t s)
     step((struct event){.type = EVENT_BEGIN, .version = {0, s}});
 }
 
-/* Begun here, and refused elsewhere. */
+/* Begun here, and refused on another node. */
 static void missed(uint64_t s)
 {
     begun(s);
     refused(1, s);
 }
 
-/* Four saves in a row, `every` steps apart, that somebody has no slot for. */
+/* Four saves in a row, `every` steps apart, for which some node has no slot. */
 static void four_missed(uint64_t first, uint64_t every)
 {
     for (uint64_t i = 0; i < 4; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Who may begin a term while others may still train. */
+ * Which start may begin a term while trainers of others may be alive. */
 #include "core/holder.h"
 #include <criterion/criterion.h>
 

@@ -6,7 +6,7 @@
 
 #define LIMIT 10000
 
-Test(join, is_answered_when_all_have_met)
+Test(join, is_answered_when_all_sessions_are_up)
 {
     struct join_standing s = {.limit_ms = LIMIT};
     cr_assert_eq(join_judge(&s), JOIN_ANSWER);
@@ -16,7 +16,7 @@ Test(join, is_answered_when_all_have_met)
     cr_assert_eq(join_judge(&s), JOIN_ANSWER, "its successor is there");
 }
 
-Test(join, waits_for_sessions_and_is_refused_if_they_do_not_come)
+Test(join, waits_for_sessions_and_is_refused_without_them)
 {
     struct join_standing s = {.missing = true, .waited_ms = LIMIT - 1, .limit_ms = LIMIT};
     cr_assert_eq(join_judge(&s), JOIN_WAIT);
@@ -42,7 +42,7 @@ Test(join, is_refused_when_nodes_see_different_directories)
     cr_assert_eq(join_judge(&s), JOIN_REFUSE);
 }
 
-Test(join, of_one_who_comes_back_is_answered_whatever_is_missing)
+Test(join, of_a_returning_trainer_is_answered_whatever_is_missing)
 {
     struct join_standing s = {.missing = true,
                               .gone = true,

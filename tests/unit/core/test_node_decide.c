@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims about what a decision changes on a node. */
+ * The effects of a decision on a node. */
 #include "machine.h"
 
 static struct machine m;
@@ -213,7 +213,7 @@ Test(node_decide, fails_a_drain_of_what_is_not_here)
     cr_assert_not(action_of(&m, ACTION_SEND_DRAINED)->ok);
 }
 
-Test(node_decide, tells_when_a_version_is_published)
+Test(node_decide, reports_when_a_version_is_published)
 {
     struct decision d = committed(1, 7);
     d.published = v(7);

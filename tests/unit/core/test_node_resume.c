@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims about a node machine that starts with what an agent before it left in memory. */
+ * A node machine that starts with the contents of memory that a previous agent left. */
 #include "machine.h"
 
 static struct machine m;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims about versions that a node saves. */
+ * Versions that a node saves. */
 #include "machine.h"
 
 static struct machine m;
@@ -52,7 +52,7 @@ Test(node_save, refuses_without_a_slot_and_tells_the_coordinator)
     cr_assert(told(&m, v(4), STAGE_FAILED));
 }
 
-Test(node_save, begins_no_step_that_is_held_back)
+Test(node_save, begins_no_step_that_is_throttled)
 {
     decide(&m, (struct decision){.seq = 1, .horizon = 8, .not_before = 20});
     begin(&m, 0, 19);
@@ -92,7 +92,7 @@ Test(node_save, the_last_step_is_begun_as_soon_as_a_slot_is_free)
     cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_OLD_STEP);
 }
 
-Test(node_save, the_last_step_waits_until_it_is_no_longer_held_back)
+Test(node_save, the_last_step_waits_until_it_is_no_longer_throttled)
 {
     decide(&m, (struct decision){.seq = 1, .horizon = 8, .not_before = 20});
     begin_last(0, 19);
@@ -119,7 +119,7 @@ Test(node_save, the_last_step_does_not_wait_for_a_holder_that_is_lost)
     cr_assert_eq(action_of(&m, ACTION_REFUSE)->refusal, REFUSAL_HOLDER_LOST);
 }
 
-/* Such as while the coordinator's agent is away: nothing is decided then. */
+/* As while the coordinator's agent is down: nothing is decided then. */
 Test(node_save, the_last_step_waits_while_the_node_has_its_fill_of_undecided_versions)
 {
     machine_step(&m, (struct event){.type = EVENT_NODE_DOWN, .node = 2});
@@ -256,7 +256,7 @@ Test(node_save, is_not_ready_before_every_rank_has_sealed)
     cr_assert_null(action_of(&m, ACTION_SEND_READY));
 }
 
-Test(node_save, passes_the_wish_for_storage_on)
+Test(node_save, passes_the_request_for_storage_on)
 {
     machine_step(&m, (struct event){.type = EVENT_BEGIN, .rank = 0, .version = {0, 7}, .to_storage = true});
     begin(&m, 1, 7);
@@ -400,7 +400,7 @@ Test(node_save, keeps_its_slots_when_a_ready_version_times_out)
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
 }
 
-Test(node_save, tells_a_trainer_that_says_again_what_it_sealed)
+Test(node_save, answers_a_trainer_that_repeats_its_seal)
 {
     save_until_ready(&m, 7);
     seal(&m, 0, 7);

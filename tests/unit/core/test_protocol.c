@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims about decisions, their encoding, slot transitions and terms. */
+ * Decisions, their encoding, slot transitions and terms. */
 #include "../base/codec.h"
 #include "core/slot.h"
 #include "core/term.h"
@@ -114,7 +114,7 @@ Test(protocol, decision_survives_its_encoding)
     cr_assert(version_is(got.published, d.published));
 }
 
-/* They travel on every heartbeat and lie in the kept state: a change of them is a change of both formats. */
+/* The bytes are part of every heartbeat and of the kept state: changing them changes both formats. */
 Test(protocol, decision_keeps_its_bytes)
 {
     struct decision d = some_decision();

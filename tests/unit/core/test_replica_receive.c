@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Claims about copies that a node holds for others or fetches for a recovery. */
+ * Copies that a node holds for others or fetches for a recovery. */
 #include "machine.h"
 
 static struct machine m;
@@ -215,7 +215,7 @@ Test(node_hold, never_fetches_over_a_pinned_slot)
     cr_assert_eq(state_of(&m, HELD_SHARD, old(3)), SLOT_FREE);
 }
 
-/* What a frozen trainer has of a version is not a copy on its way: another slot receives it. */
+/* A frozen trainer's slot does not count as a copy in progress: another slot receives the version. */
 Test(node_hold, fetches_the_version_of_a_quarantined_slot_into_another_one)
 {
     m.found[4] = (struct slot){.shard = 2, .state = SLOT_QUARANTINED, .version = old(3)};

@@ -166,7 +166,7 @@ Test(reserve, a_grant_that_was_kept_and_never_told_is_forgotten_with_the_next_re
 {
     struct reserve r = reserved(5, 8);
     struct reserve_ask ask = ask_of(B, 4);
-    (void)give(&r, 4, &ask); /* and the agent dies before it has adopted the term */
+    (void)give(&r, 4, &ask); /* and the agent dies before it adopts the term */
     reserve_add(&r, 9, 12);
     cr_assert_eq(reserve_offer(&r, B, 5), 9, "the terms from 5 on were handed on with it");
 }

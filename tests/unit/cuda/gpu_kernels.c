@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The kernels as nvcc has made them, on a device, beside their bodies on the host: gpu_kernels MODULE. A plain
- * program, as compute-sanitizer likes it. Without a device it is skipped. */
+ * Compares the kernels compiled by nvcc, on a device, with their bodies on the host: gpu_kernels MODULE. A plain
+ * program, as compute-sanitizer requires. Skipped without a device. */
 #include "cuda/calls.h"
 #include "kernels_on_host.h"
 
