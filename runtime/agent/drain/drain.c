@@ -70,8 +70,8 @@ static void on_bad_copy(struct drain_op *op, const struct error *outcome)
     }
 }
 
-/* True if its result is no longer needed: its term is over, it was given up, or the coordinator has given this attempt
- * up, in which case the slot may be free by now. */
+/* True if its result is no longer needed: its term is over, it was given up, or the coordinator has given up this
+ * attempt, in which case the slot may already be free. */
 static bool is_over(const struct drain_op *op)
 {
     return storage_ignored(&op->storage) || !node_drain_wanted(op->tc->node, op->version, op->attempt);
@@ -153,8 +153,8 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     drain_next(op);
 }
 
-/* What the manifest is to say of a shard. False if the copy that was written is no longer here: the digests of another
- * one, or of one that is still arriving, need not be those of the file. */
+/* Fills in the manifest's entry of a shard. False if the copy that was written is no longer here: the digests of
+ * another one, or of one that is still arriving, need not be those of the file. */
 static bool describe_file(const struct term_context *tc, uint32_t local_shard, struct version version,
                           struct manifest_file *out)
 {
@@ -209,10 +209,10 @@ struct gathering {
     struct drain *drain;
     struct term_context *tc;
     struct manifest manifest; /* with a place for each shard, empty until it is reported */
-    uint32_t gathered;        /* places that are not */
+    uint32_t gathered;        /* number of shards that have been reported */
     uint64_t attempt;
     bool publishing;
-    uint64_t newer_term; /* that the publish has found claimed; 0: none */
+    uint64_t newer_term; /* that the publish found to be claimed; 0: none */
 };
 
 static void gathering_free(struct gathering *g)
@@ -276,7 +276,7 @@ void drain_handle_drained(struct drain *drain, struct term_context *tc, uint32_t
 {
     struct wire_drained m;
     if (wire_drained_decode(data, len, &m) != TCK_OK) {
-        log_warn("malformed DRAINED of node %s", tc->world.nodes[node].name);
+        log_warn("malformed DRAINED from node %s", tc->world.nodes[node].name);
         return;
     }
     const struct decision *now = coordinator_decision(tc->coordinator);
@@ -326,7 +326,7 @@ static void published(void *ctx, const struct error *outcome)
         driver_step_coordinator(tc, &event);
     }
     if (newer_term > 0) {
-        adopt_term(drain->needs.adopt, newer_term); /* no message of that term may ever reach this agent */
+        adopt_term(drain->needs.adopt, newer_term); /* a message of that term may never reach this agent */
     }
 }
 

@@ -22,7 +22,7 @@
 
 #define FETCH_TRIES     4
 #define STORAGE_WAIT_MS 4000  /* for unreadable versions to become readable */
-#define STORAGE_HANG_MS 60000 /* for an answer of storage, if nothing can be decided without it */
+#define STORAGE_HANG_MS 60000 /* for an answer of storage, if no decision is possible without it */
 #define ASK_AGAIN_MS    1000  /* fetches without an outcome, members without an inventory */
 
 /* ---- messages to nodes ----------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static void report_fetched(struct recover *r, uint32_t node, uint32_t shard, str
 static void send_fetch(struct recover *r, const struct recovery_action *a)
 {
     struct asked_fetch *x = calloc(1, sizeof(*x));
-    if (x == NULL) { /* the machine tries again later, or gives up with this error */
+    if (x == NULL) { /* the machine retries later, or gives up with this error */
         report_fetched(r, a->node, a->shard, a->version, TCK_ERR_NOMEM);
         return;
     }
@@ -266,7 +266,7 @@ static void report_nothing(struct recover *r)
     broadcast_readable(r, failure, plan != NULL && failure == TCK_ERR_LAYOUT ? plan->reshard : VERSION_NONE, reason);
 }
 
-/* Older versions stay: until this term commits, only they can be restored. */
+/* Older versions are kept: until this term commits, only they can be restored. */
 static void on_base_lost(struct recover *r, struct version base)
 {
     log_warn("version %" PRIu64 ".%" PRIu64
@@ -278,7 +278,7 @@ static void on_base_lost(struct recover *r, struct version base)
 
 static void recover_start(struct recoveries *rs, struct term_context *tc, uint64_t step);
 
-/* The cause of the failure may be over: a member that was away for too long may be back. */
+/* The cause of the failure may have ended: a member that was down for too long may be back. */
 static void start_over(struct recover *r)
 {
     struct recoveries *rs = r->all;
@@ -545,7 +545,7 @@ static void answer_again(const struct recoveries *rs, struct term_context *tc, u
     answer(rs, tc, node, &tc->readable);
 }
 
-/* The answer that this agent has lost by its restart. */
+/* Repeats the answer that this agent lost when it restarted. */
 static void answer_kept_base(const struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step)
 {
     struct version base = coordinator_decision(tc->coordinator)->base;
@@ -713,7 +713,7 @@ tck_status_t recoveries_new(const struct recoveries_setup *setup, struct recover
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     rs->needs = *setup;
-    rs->number = clock_ms() << 20; /* above those of this agent before it was restarted */
+    rs->number = clock_ms() << 20; /* above the numbers of this agent before its restart */
     *out = rs;
     return TCK_OK;
 }

@@ -16,7 +16,7 @@ must_check tck_status_t recoveries_new(const struct recoveries_setup *setup, str
                                        struct error *err);
 void recoveries_free(struct recoveries *rs);
 
-/* Coordinator: the node has its memory. When all nodes have, recovery begins. */
+/* Coordinator: the node has allocated its memory. The recovery begins when all nodes have. */
 void recover_registered(struct recoveries *rs, struct term_context *tc, uint32_t node);
 void recover_restore_ask(struct recoveries *rs, struct term_context *tc, uint32_t node, uint64_t step);
 void recover_inventory(struct recoveries *rs, struct peer *from, const struct wire_inventory *m);
@@ -27,7 +27,7 @@ void recover_peer_up(struct recoveries *rs, struct peer *peer);
  * freed. */
 void recover_refused(struct recoveries *rs, struct term_context *tc, enum refusal refusal);
 void recover_tick(struct recoveries *rs, struct term_context *tc);
-/* The term of the recovery under way, and of a plan being made, is over. */
+/* Ends the recovery in progress and a plan being made, because their term is over. */
 void recover_end(struct recoveries *rs);
 
 #endif

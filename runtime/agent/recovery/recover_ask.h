@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What exists in memory, for a recovery: inventories of this and other agents. */
+ * Collects what exists in memory for a recovery: the inventories of this and other agents. */
 #ifndef TCK_AGENT_RECOVER_ASK_H
 #define TCK_AGENT_RECOVER_ASK_H
 

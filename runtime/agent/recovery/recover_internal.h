@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One recovery on the coordinator, shared by recover.c (its course), recover_ask.c (what memory has), recover_storage.c
- * (what storage has) and recover_dry.c (a plan for the command). */
+ * One recovery on the coordinator, shared by recover.c (the course of the recovery), recover_ask.c (contents of
+ * memory), recover_storage.c (contents of storage) and recover_dry.c (a plan for the command). */
 #ifndef TCK_AGENT_RECOVER_INTERNAL_H
 #define TCK_AGENT_RECOVER_INTERNAL_H
 
@@ -14,7 +14,7 @@ struct recoveries {
     struct recover *now;  /* on the coordinator */
     struct recover *dry;  /* a plan being made for the command */
     bool short_of_memory; /* for the recovery that is due, as was logged */
-    uint64_t number;      /* of the newest request, be it for a fetch or for inventories: no two have the same */
+    uint64_t number;      /* of the newest request, for a fetch or for inventories; numbers are unique */
 };
 
 struct asked_fetch {
@@ -23,7 +23,7 @@ struct asked_fetch {
     struct recovery_action action;
 };
 
-/* What storage had when it was listed. A pool thread fills it in. */
+/* The contents of storage when it was listed. Filled in by a pool thread. */
 struct stored_look {
     struct storage_view view; /* of what is below */
     struct stored_version *stored;
@@ -51,7 +51,7 @@ struct recover {
     bool ended, running;
     /* Carries out the machine's actions after each step. r may be freed when it returns. NULL: a dry run. */
     void (*run)(struct recover *r);
-    bool unsaid;                     /* all owners have the base, and the trainers are not notified yet */
+    bool unsaid;                     /* all owners have the base, but trainers have not been notified yet */
     bool unbased;                    /* all holders have it, too, and the decision does not say so yet */
     struct recovery_actions actions; /* that the machine asked for, not carried out yet */
     struct asked_fetch *asked;       /* fetches without an outcome yet */
@@ -66,7 +66,7 @@ struct recover {
 };
 
 /* recover_step.c */
-/* Steps the machine with this event, to which the time is added; what it asks for is carried out by run. */
+/* Feeds this event to the machine, with the time added; run carries out the machine's actions. */
 void recover_step(struct recover *r, struct recovery_event event);
 
 /* recover_state.c */
@@ -84,14 +84,14 @@ void recover_ask_peer(struct recover *r, struct peer *peer);
 /* Asks the members that have not answered. */
 void recover_ask_silent(struct recover *r);
 bool recover_is_outsider(const struct recover *r, const struct node_info *node);
-/* Agents of earlier terms may still run, and hold copies that the world has lost. */
+/* Agents of earlier terms may still be running and hold copies that the world has lost. */
 void recover_add_outsiders(struct recover *r, const struct known_node *known, size_t count);
 void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inventory);
 
 /* recover_storage.c */
 void recover_list_storage(struct recover *r);
 void recover_free_look(struct recover *r);
-/* The result of the listing under way is ignored. */
+/* Detaches the listing in progress, whose result is then ignored. */
 void recover_drop_listing(struct recover *r);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the recoveries of this agent need of the rest of it. */
+ * Dependencies of recoveries on the rest of the agent. */
 #ifndef TCK_AGENT_RECOVER_SETUP_H
 #define TCK_AGENT_RECOVER_SETUP_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Frees what a recovery holds. Called when it ends, and when its term is replaced. */
+ * Frees the resources of a recovery. Called when it ends and when its term is replaced. */
 #include "agent/recovery/recover_internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The one way from the agent into the machine of a recovery: adds the time as the machine is to count it. */
+ * The only entry from the agent into the recovery machine: adds the time that the machine counts with. */
 #include "agent/recovery/recover_internal.h"
 #include "base/clock.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What storage has, for a recovery: which versions are published, which are damaged or cannot be read, and which terms
- * have noted a commit. Anything that could not be read is reported as such, and never left out. */
+ * Reads the contents of storage for a recovery: which versions are published, which are damaged or cannot be read, and
+ * which terms have noted a commit. Anything that could not be read is reported as such and never omitted. */
 #include "agent/recovery/recover_internal.h"
 
 #include "agent/storage/health.h"
@@ -83,7 +83,7 @@ static void list_versions(struct persistent *p, struct stored_look *look)
     survey_free(&survey);
 }
 
-/* A version after whose restore the job fails again and again is not restored for ever. */
+/* Finds a version after whose restore the job failed repeatedly, so that it is not restored forever. */
 static void find_poisoned(const struct recoveries_setup *needs, uint64_t term, struct stored_look *look)
 {
     struct version restored;
@@ -257,7 +257,7 @@ static void on_listed(void *ctx, bool canceled)
     }
 }
 
-/* Memory alone may suffice. */
+/* Memory alone may be sufficient. */
 static void on_list_failed(struct recover *r, const struct error *why)
 {
     r->look.list_err = *why;

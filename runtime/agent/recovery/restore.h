@@ -29,7 +29,7 @@ struct restore_setup {
 void restore_readable(const struct restore_setup *restore, struct term_context *tc, const struct wire_readable *m);
 void restore_client(const struct restore_setup *restore, struct client *client, const uint8_t *payload, size_t len);
 void restore_query(const struct restore_setup *restore, struct client *client, const uint8_t *payload, size_t len);
-/* A shard has arrived: a trainer may wait for it. */
+/* A shard has arrived, which a trainer may be waiting for. */
 void restore_arrived(const struct restore_setup *restore, struct term_context *tc);
 /* Repeats requests to the coordinator for trainers that wait. */
 void restore_tick(const struct restore_setup *restore, struct term_context *tc);
