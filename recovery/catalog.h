@@ -48,6 +48,9 @@ must_check tck_status_t catalog_drop(struct catalog *catalog, struct version ver
 /* Newest first; the caller frees. */
 must_check tck_status_t catalog_versions(struct catalog *catalog, struct catalog_version **out, size_t *count_out,
                                          struct error *err);
+/* The newest version of a term before this one that is committed or published; 0.0 if there is none. */
+must_check tck_status_t catalog_newest_commit(struct catalog *catalog, uint64_t before, struct version *out,
+                                              struct error *err);
 must_check tck_status_t catalog_shards(struct catalog *catalog, struct version version, struct catalog_shard **out,
                                        size_t *count_out, struct error *err);
 

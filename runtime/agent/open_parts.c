@@ -332,6 +332,7 @@ static tck_status_t open_claims(struct agent *agent, struct error *err)
                                        .storage_ops = agent->storage_ops,
                                        .health = agent->health,
                                        .metadata = agent->metadata,
+                                       .catalog = agent->catalog,
                                        .connectivity = agent->connectivity,
                                        .holders = agent->holders,
                                        .reservations = agent->reservations,

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Only what is proved to be absent counts as absent. The only published version is damaged; then it is whole again;
-# then it, the job's directory or a term's note cannot be read; then a power cycle takes what was committed and never
-# published. In each case every rank gets an error that says what was found, and no case is taken for a fresh start.
+# Only what is proved to be absent counts as absent. The job's directory is away, and a node knows what was in it; the
+# only published version is damaged; then it is whole again; then it, the job's directory or a term's note cannot be
+# read; then a power cycle takes what was committed and never published. In each case every rank gets an error that says
+# what was found, and no case is taken for a fresh start.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="what is restored is damaged or lost on purpose"
 settings=',"max_ckpt_num":0'
@@ -43,6 +44,14 @@ save=$work/save/test
 version=$(echo "$save"/v*04.t1)
 shard=$(ls "$version"/*.safetensors | head -1)
 
+fault "the job's directory is away"
+mv "$save" "$work/moved"
+start --steps 6
+all_fail 'version 1\.4 was committed, and no copy of it was found; .*tierckpt forget'
+nodes_lost
+rm -r "$save"
+mv "$work/moved" "$save"
+
 fault "the only published version is cut short"
 cp "$shard" "$work/whole"
 truncate -s -1 "$shard"
@@ -83,7 +92,7 @@ fi
 
 nodes_lost
 fault "power cycle before the first publish"
-rm -r "$save"
+rm -rf "$save" "$work"/run/test/*/catalog*
 storage_interval=0
 start --steps 4 --wait-commit
 all_end

@@ -13,6 +13,7 @@
 #include "agent/state/hard_state.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "recovery/catalog.h"
 #include "tiers/peer.h"
 #include "tiers/persistent.h"
 
@@ -495,10 +496,23 @@ void claim_tick(struct claims *claims)
 static const struct claim_steps steps = {
     .was_read = on_read, .storage_unreadable = on_storage_unreadable, .was_written = on_written, .fail = claim_fail};
 
+/* Above what this agent has adopted, and above what the catalog knows to be committed: if save_dir was emptied or is
+ * not mounted, its terms begin at 1 again, and this node's commits must still be those of earlier terms. */
+static uint64_t lowest_term(const struct claims_setup *needs, uint64_t wanted)
+{
+    uint64_t known = hard_state_get(needs->state)->term.adopted;
+    struct version newest = {0};
+    struct error err;
+    if (needs->catalog != NULL && catalog_newest_commit(needs->catalog, UINT64_MAX, &newest, &err) != TCK_OK) {
+        log_warn("the catalog cannot be read, and is not asked which terms this node has taken part in: %s", err.text);
+    }
+    known = newest.term > known ? newest.term : known;
+    return wanted > known ? wanted : known + 1;
+}
+
 static struct claim *claim_new(struct claims *claims, const struct client *client, const struct msg_claim *m)
 {
     const struct claims_setup *needs = &claims->needs;
-    uint64_t adopted = hard_state_get(needs->state)->term.adopted;
     struct claim *c = calloc(1, sizeof(*c));
     struct node_info *self = c != NULL ? calloc(1, sizeof(*self)) : NULL;
     if (self == NULL) {
@@ -506,7 +520,7 @@ static struct claim *claim_new(struct claims *claims, const struct client *clien
         return NULL;
     }
     *c = (struct claim){.steps = &steps, .all = claims, .needs = needs, .client = client->id, .wanted = *m};
-    c->wanted.at_least = m->at_least > adopted ? m->at_least : adopted + 1;
+    c->wanted.at_least = lowest_term(needs, m->at_least);
     c->facts = (struct holder_claim){.after = m->after, .takeover = client->takeover};
     *self = *peers_self(needs->peers);
     c->own = (struct term_holder){.pid = (uint32_t)client->process.pid, .agent_count = 1, .agents = self};

@@ -4,6 +4,7 @@
 #define TCK_AGENT_CLAIM_SETUP_H
 
 struct adopt_setup;
+struct catalog;
 struct client;
 struct config;
 struct connectivity;
@@ -27,6 +28,7 @@ struct claims_setup {
     struct storage_ops *storage_ops;
     struct health *health;
     struct metadata *metadata;
+    struct catalog *catalog; /* NULL: it could not be opened */
     const struct connectivity *connectivity;
     const struct holders *holders;
     struct reservations *reservations;

@@ -95,23 +95,14 @@ static void find_poisoned(const struct recoveries_setup *needs, uint64_t term, s
     }
 }
 
-/* A row of a higher term than this one dates from before save_dir was emptied. */
 static void find_catalogued(struct catalog *catalog, uint64_t term, struct stored_look *look)
 {
-    struct catalog_version *rows = NULL;
-    size_t count = 0;
+    struct version newest;
     struct error ignored; /* the catalog is a hint */
-    if (catalog == NULL || catalog_versions(catalog, &rows, &count, &ignored) != TCK_OK) {
-        return;
+    if (catalog != NULL && catalog_newest_commit(catalog, term, &newest, &ignored) == TCK_OK &&
+        version_cmp(newest, look->view.noted) > 0) {
+        look->view.noted = newest;
     }
-    for (size_t i = 0; i < count; i++) {
-        bool committed = rows[i].state == CATALOG_COMMITTED || rows[i].state == CATALOG_PUBLISHED;
-        bool newer = version_cmp(rows[i].version, look->view.noted) > 0;
-        if (committed && newer && rows[i].version.term < term) {
-            look->view.noted = rows[i].version;
-        }
-    }
-    free(rows);
 }
 
 static void find_commits(const struct recoveries_setup *needs, uint64_t term, struct stored_look *look)

@@ -89,6 +89,14 @@ static void put_steps(struct catalog *catalog, uint64_t count)
     }
 }
 
+static struct version newest_commit(struct catalog *catalog, uint64_t before)
+{
+    struct error err;
+    struct version newest = {9, 9};
+    cr_assert(eq(int, catalog_newest_commit(catalog, before, &newest, &err), TCK_OK), "%s", err.text);
+    return newest;
+}
+
 static size_t count_versions(struct catalog *catalog)
 {
     struct error err;
@@ -141,6 +149,21 @@ Test(catalog, lists_versions_newest_first)
     cr_assert(eq(u64, versions[2].wall_ms, 1234));
     cr_assert(eq(u64, versions[2].bytes, 99));
     free(versions);
+    place_free(&p);
+}
+
+Test(catalog, newest_commit_is_the_newest_that_was_committed_or_published_before_a_term)
+{
+    struct place p;
+    place_init(&p);
+    cr_assert(version_none(newest_commit(p.catalog, UINT64_MAX)));
+    put(p.catalog, V(1, 300), CATALOG_PUBLISHED);
+    put(p.catalog, V(2, 5), CATALOG_COMMITTED);
+    put(p.catalog, V(2, 6), CATALOG_ABORTED);
+    put(p.catalog, V(3, 9), CATALOG_PROTECTED);
+    cr_assert(version_is(newest_commit(p.catalog, UINT64_MAX), V(2, 5)));
+    cr_assert(version_is(newest_commit(p.catalog, 2), V(1, 300)));
+    cr_assert(version_none(newest_commit(p.catalog, 1)));
     place_free(&p);
 }
 
