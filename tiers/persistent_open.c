@@ -179,9 +179,17 @@ static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error
 /* Creates nothing: a missing directory is not mounted. */
 static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct error *err)
 {
-    tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job_fd, err);
+    struct error why = {0};
+    tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job_fd, &why);
     if (status == TCK_OK) {
-        status = marker_check(p, p->job_fd, err);
+        status = marker_check(p, p->job_fd, &why);
+    }
+    if (status != TCK_OK) {
+        return error_set(err, status,
+                         status == TCK_ERR_NOENT ? "%s: mount the file system that this agent's memory belongs to, or "
+                                                   "end the agent to discard its memory"
+                                                 : "%s",
+                         why.text);
     }
     return status == TCK_OK ? check_same_job(p, p->job_fd, err) : status;
 }
@@ -391,6 +399,24 @@ static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
     return TCK_OK;
 }
 
+/* Whoever empties a directory in use may leave it to the job without its marker, and then no later start would accept
+ * it. */
+static void keep_marker(const struct persistent *p)
+{
+    struct error err;
+    if (marker_check(p, p->job_fd, &err) != TCK_ERR_NOENT) {
+        return;
+    }
+    if (marker_write(p, &err) == TCK_OK) {
+        log_warn("%s/%s was emptied while the job runs: " MARKER_NAME " was made again; what was published before may "
+                 "be lost",
+                 p->config->save_dir, p->config->job);
+    } else {
+        log_warn("%s/%s was emptied while the job runs, and " MARKER_NAME " cannot be made again: %s",
+                 p->config->save_dir, p->config->job, err.text);
+    }
+}
+
 tck_status_t persistent_open_again(struct persistent *p, struct error *err)
 {
     struct error why = {0};
@@ -398,6 +424,7 @@ tck_status_t persistent_open_again(struct persistent *p, struct error *err)
     if (found != TCK_OK) {
         return found;
     }
+    keep_marker(p);
     if (p->load_fd >= 0 && is_stale(p->load_fd)) {
         int fd = -1;
         tck_status_t status = open_dir_again(p->config->load_dir, p->config->job, &fd, &why);

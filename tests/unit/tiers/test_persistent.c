@@ -1552,6 +1552,18 @@ Test(persistent_open, names_a_removed_directory_and_the_remedy_until_it_is_put_b
     expect_holders(TCK_OK, "");
 }
 
+Test(persistent_open, a_directory_that_is_emptied_in_use_remains_one_that_a_later_start_accepts)
+{
+    struct error err = {0};
+    open_tier();
+    cr_assert_eq(unlink(path_of("a/b/save/" JOB "/.tierckpt")), 0);
+    make_version((struct version){1, 7});
+    persistent_free(tier);
+    tier = NULL;
+    cr_assert_eq(try_open_tier(&err), TCK_OK, "%s", err.text);
+    cr_assert(exists(version_path((struct version){1, 7}, MANIFEST_NAME)));
+}
+
 Test(persistent_open, makes_nothing_where_a_term_was_claimed)
 {
     struct error err = {0};
