@@ -52,6 +52,9 @@ void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn 
 /* Opens directories again that a new mount has made stale, provided that they are the same ones. Fails if one is still
  * stale, or is another directory. Blocking; the descriptors keep their numbers. */
 must_check tck_status_t persistent_open_again(struct persistent *p, struct error *err);
+/* Fails, too, if save_dir no longer leads to the directory that is open: no later start would find what is published
+ * there. Terms are still claimed in it, so that a job continues in memory meanwhile. */
+must_check tck_status_t persistent_open_to_publish(struct persistent *p, struct error *err);
 
 /* Writes one shard file, in the pool and by uring.h. dir_fd is the caller's and must stay open until done. The file
  * gets its name only when it is whole and synced. */

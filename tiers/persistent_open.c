@@ -317,6 +317,23 @@ static bool is_removed(int fd)
     return fstat(fd, &st) == 0 && st.st_nlink == 0;
 }
 
+/* Whether the path leads to nothing or to another directory. If it cannot be followed for another reason, the open
+ * directory is as good as before. */
+static bool is_covered(const struct persistent *p)
+{
+    struct stat open_dir, found;
+    int save_fd = open(p->config->save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = save_fd < 0 ? -1 : fstatat(save_fd, p->config->job, &found, AT_SYMLINK_NOFOLLOW);
+    bool gone = rc != 0 && (errno == ENOENT || errno == ENOTDIR);
+    if (save_fd >= 0) {
+        close(save_fd);
+    }
+    if (rc != 0 || fstat(p->job_fd, &open_dir) != 0) {
+        return gone;
+    }
+    return found.st_dev != open_dir.st_dev || found.st_ino != open_dir.st_ino;
+}
+
 static tck_status_t open_dir_again(const char *path, const char *job, int *fd_out, struct error *err)
 {
     int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -384,6 +401,16 @@ static tck_status_t removed_error(const struct persistent *p, const struct error
                      config->save_dir, config->job, config->linger_s, why->text);
 }
 
+/* The directory that is open still works, but a later start would not find what is published there. */
+static tck_status_t covered_error(const struct persistent *p, const struct error *why, struct error *err)
+{
+    const struct config *config = p->config;
+    return error_set(err, why->code == TCK_ERR_NOENT ? TCK_ERR_IO : why->code,
+                     "%s/%s no longer leads to the job's directory: that was moved, or is no longer mounted, or "
+                     "something else is mounted over it. Put it back in its place (%s)",
+                     config->save_dir, config->job, why->text);
+}
+
 static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
 {
     struct error why = {0};
@@ -433,6 +460,20 @@ tck_status_t persistent_open_again(struct persistent *p, struct error *err)
             return stale_error("load_dir", &why, err);
         }
     }
+    return TCK_OK;
+}
+
+tck_status_t persistent_open_to_publish(struct persistent *p, struct error *err)
+{
+    struct error why = {0};
+    tck_status_t status = persistent_open_again(p, err);
+    if (status != TCK_OK || !is_covered(p)) {
+        return status;
+    }
+    if (open_job_dir_again(p, &why) != TCK_OK) {
+        return covered_error(p, &why, err);
+    }
+    log_warn("%s/%s was replaced and has been opened again", p->config->save_dir, p->config->job);
     return TCK_OK;
 }
 

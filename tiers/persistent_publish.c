@@ -60,7 +60,7 @@ static void put_prepare(void *ctx)
 {
     struct put *op = ctx;
     progress_begin(op->item.progress);
-    op->outcome.code = persistent_open_again(op->p, &op->outcome);
+    op->outcome.code = persistent_open_to_publish(op->p, &op->outcome);
     if (op->outcome.code == TCK_OK) {
         op->outcome.code = audit_intent(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
     }
@@ -324,7 +324,7 @@ static void publish_or_find(struct publish *op, struct error *err)
     const struct manifest *manifest = op->ask.manifest;
     char name[DIR_NAME_MAX];
     version_dir_name(manifest->version, name);
-    tck_status_t status = persistent_open_again(op->p, err);
+    tck_status_t status = persistent_open_to_publish(op->p, err);
     if (status == TCK_OK) {
         status = find_published(op->p, manifest, err);
     }

@@ -1552,6 +1552,37 @@ Test(persistent_open, names_a_removed_directory_and_the_remedy_until_it_is_put_b
     expect_holders(TCK_OK, "");
 }
 
+static void expect_no_put(tck_status_t status, const char *text)
+{
+    struct tier_item item = make_item((struct version){1, 5}, 1, 4096);
+    struct error outcome = put(&item);
+    cr_assert_eq(outcome.code, status, "%s", outcome.text);
+    cr_assert(text_has(&outcome, text), "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent_open, publishes_nothing_where_no_later_start_would_look)
+{
+    struct error err = {0};
+    uint64_t term = 0;
+    open_tier();
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(rename(path_of("a/b/save"), path_of("a/b/old")), 0);
+    expect_no_put(TCK_ERR_IO, "/" JOB " no longer leads to the job's directory: that was moved, or is no longer "
+                              "mounted, or something else is mounted over it. Put it back in its place");
+    make_save_dir();
+    expect_no_put(TCK_ERR_IO, "no longer leads to the job's directory");
+    cr_assert_not(exists(path_of("a/b/save/" JOB)));
+    expect_holders(TCK_OK, "");
+    cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
+    write_file(path_of("a/b/save/" JOB "/.tierckpt"), "{\"format\":1,\"job\":\"" JOB "\"}");
+    expect_no_put(TCK_ERR_DENIED, "not the directory that this agent's memory belongs to, which has term.1");
+    cr_assert_eq(nftw(path_of("a/b/save"), remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    cr_assert_eq(rename(path_of("a/b/old"), path_of("a/b/save")), 0);
+    make_version((struct version){1, 7});
+    cr_assert(exists(version_path((struct version){1, 7}, MANIFEST_NAME)));
+}
+
 Test(persistent_open, a_directory_that_is_emptied_in_use_remains_one_that_a_later_start_accepts)
 {
     struct error err = {0};
