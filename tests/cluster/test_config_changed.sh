@@ -35,6 +35,16 @@ same_agent a "$agent" || die "the agent was started again although it is used"
 newest=$(newest_committed a)
 for pid in $(pids_of "$work/oob.2 "); do builtin kill -9 "$pid"; done
 
+# Another number of slots, when none lives: what memory has is kept, in the slots that it has.
+settings=',"slots":2'
+begin 1
+run_on a "0" --launch 5 --steps $((newest + 10))
+all_end
+[ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
+[ "$(restored_from 0 local)" -gt 0 ] || die "it was not restored from memory: $(out 0 | grep RESTORED)"
+log_must_say a 1 'keeps its 3 slots, although slots is 2 now'
+settings=""
+
 # Another directory, as after a full disk: what memory has goes there.
 save=$work/other
 mkdir "$save"

@@ -300,6 +300,20 @@ static void answer_all(const struct membership *ms, uint64_t term, const struct 
     connectivity_tick(ms->needs.connectivity);
 }
 
+/* A segment that was made with another number of slots keeps them, and with them what it holds. */
+static uint32_t slots_of(const struct membership_setup *needs, struct hash128 shard)
+{
+    const struct segment *kept = memory_find(needs->memory, shard);
+    uint32_t wanted = needs->config->slots, slots = kept != NULL ? segment_info(kept).slot_count : wanted;
+    if (slots != wanted) {
+        char text[HASH128_TEXT];
+        hash128_text(shard, text);
+        log_info("the segment of shard %s keeps its %u slots, although slots is %u now: that holds for new segments",
+                 text, slots, wanted);
+    }
+    return slots;
+}
+
 /* Runs in a pool thread; nothing else touches the memory tier in the meantime. */
 static void allocate(void *ctx)
 {
@@ -311,7 +325,7 @@ static void allocate(void *ctx)
             placement_is_holder(&j->placement, s, (uint32_t)self)) {
             struct segment *segment;
             j->status = memory_add(needs->memory, j->world.shards[s].id, j->world.shards[s].image_bytes,
-                                   needs->config->slots, &segment, &j->err);
+                                   slots_of(needs, j->world.shards[s].id), &segment, &j->err);
             failpoint(enrol, allocating);
         }
     }
