@@ -29,6 +29,20 @@ refused 1
 grep -qE "pid ${first[0]} on node a" "$work/out.$launch.0" || die "it does not name the trainer: $(out 0)"
 more_commits b 3 60 || die "the first start no longer commits"
 
+# A copy of it with another runtime directory, as if XDG_RUNTIME_DIR were set for one of them only.
+mkdir -m 700 "$work/elsewhere"
+eval "$(declare -f node_json | sed 's/^node_json/usual_json/')"
+node_json() { usual_json "$1" | sed "s#\"runtime_dir\":\"$work/run\"#\"runtime_dir\":\"${runtime_dir:-$work/run}\"#"; }
+runtime_dir=$work/elsewhere
+begin 2
+run_on a "0" --launch 2 --steps 10
+run_on b "1" --launch 2 --steps 10
+wait_for 60 ended || die "the start with another runtime directory neither trains nor ends: $(out 0 | tail -3)"
+refused 0
+refused 1
+more_commits b 3 60 || die "the first start no longer commits"
+runtime_dir=""
+
 # An evaluation of one rank, on a node that has no agent of the job.
 begin 1
 run_on c "0" --launch 3 --steps 10 --done
@@ -41,6 +55,16 @@ more_commits b 3 60 || die "the first start no longer commits"
 newest=$(newest_committed b)
 trainers=("${first[@]}")
 kill_trainers
+runtime_dir=$work/elsewhere
+begin 2
+run_on a "0" --launch 4 --steps 10
+run_on b "1" --launch 4 --steps 10
+wait_for 60 ended || die "a restart that does not find the memory neither trains nor ends: $(out 0 | tail -3)"
+must_say 0 'ERROR attach: .*another agent of job test runs on node [ab], at .*: it has another runtime directory'
+for node in a b; do # its agents
+    for pid in $(pids_of "$work/elsewhere/test/$node/"); do builtin kill -9 "$pid"; done
+done
+runtime_dir=""
 begin 2
 run_on a "0" --launch 4 --steps $((newest + 400)) --step-ms 20 --save-last --done
 run_on b "1" --launch 4 --steps $((newest + 400)) --step-ms 20 --save-last --done

@@ -142,6 +142,16 @@ static tck_status_t held_error(struct claim *c)
         time_text(term != NULL ? term->wall_ms : 0, since));
 }
 
+static tck_status_t second_agent_error(struct claim *c, const struct asked_agent *a)
+{
+    return error_set(
+        &c->err, TCK_ERR_EXIST,
+        "another agent of job %s runs on node %s, at %s, and its memory may have newer versions than storage: it has "
+        "another runtime directory (`ps -C tierckptd -o args` shows it). Start with that one (runtime_dir, "
+        "TIERCKPT_RUNTIME_DIR, XDG_RUNTIME_DIR), or end that agent",
+        c->needs->config->job, a->node.name, a->node.address);
+}
+
 static tck_status_t superseded_error(struct claim *c)
 {
     const struct held_term *newest = c->holders.count > 0 ? &c->holders.terms[0] : NULL;
@@ -317,6 +327,17 @@ static void find_term(struct claim *c)
     }
 }
 
+/* A trainer that has a term knows its agents. */
+static void find_term_unless_two(struct claim *c)
+{
+    const struct asked_agent *second = c->facts.after == 0 && !c->facts.takeover ? claim_second_agent(c) : NULL;
+    if (second != NULL) {
+        claim_fail(c, second_agent_error(c, second));
+    } else {
+        find_term(c);
+    }
+}
+
 /* True if the claimer already has the newest term: the reply may have been lost. */
 static bool newest_is_ours(const struct claim *c)
 {
@@ -334,7 +355,7 @@ static void judge(struct claim *c)
     c->facts.newest_ours = newest_is_ours(c);
     switch (holder_judge(&c->facts)) {
     case HOLDER_FREE:
-        find_term(c);
+        find_term_unless_two(c);
         break;
     case HOLDER_WAIT:
         break;

@@ -71,13 +71,30 @@ bool claim_is_held_by(const struct claim *c, const struct asked_agent *a)
     return a->answered && a->answer.held && !a->for_term && !(c->same_run && may_come_back);
 }
 
+/* Where another agent runs now, nothing listens at the address of the one before, if that is dead. */
+static bool is_known_dead(const struct claim *c, const struct asked_agent *a)
+{
+    const struct peer *peer = a->replaced ? peers_find(c->needs->peers, a->node.agent_id) : NULL;
+    return peer != NULL && !peer_is_up(peer) && peer_trouble(peer)[0] != '\0';
+}
+
+const struct asked_agent *claim_second_agent(const struct claim *c)
+{
+    for (uint32_t i = 0; i < c->asked_count; i++) {
+        if (c->asked[i].replaced && c->asked[i].answered) {
+            return &c->asked[i];
+        }
+    }
+    return NULL;
+}
+
 /* The answers also count for the newest term: only agents know of a term that was granted without storage. */
 void claim_count_answers(struct claim *c)
 {
     c->facts.silent = c->facts.held = 0;
     for (uint32_t i = 0; i < c->asked_count; i++) {
         const struct asked_agent *a = &c->asked[i];
-        c->facts.silent += !a->answered && !a->for_term;
+        c->facts.silent += !a->answered && !a->for_term && !is_known_dead(c, a);
         c->facts.held += claim_is_held_by(c, a);
         if (a->answered && a->answer.adopted > c->facts.newest) {
             c->facts.newest = a->answer.adopted;
@@ -113,7 +130,7 @@ uint32_t claim_granter(const struct claim *c)
 
 /* ---- the agents -------------------------------------------------------------------------------------------------- */
 
-/* True if another agent runs on that node now: the former one is dead, and its trainers connect to the new one. */
+/* True if another agent runs on that node now. */
 static bool has_successor(const struct claim *c, const struct node_info *node)
 {
     for (uint32_t i = 0; i < c->wanted.count; i++) {
@@ -132,8 +149,8 @@ static void add_asked(struct claim *c, const struct node_info *node, bool for_te
             return;
         }
     }
-    c->asked[c->asked_count++] =
-        (struct asked_agent){.node = *node, .self = node->agent_id == self, .for_term = for_term};
+    c->asked[c->asked_count++] = (struct asked_agent){
+        .node = *node, .self = node->agent_id == self, .for_term = for_term, .replaced = has_successor(c, node)};
     c->others_offer = c->others_offer || for_term;
 }
 
@@ -148,9 +165,7 @@ static void add_holder(struct claim *c, const struct term_holder *holder)
 {
     bool same = is_of_run(holder, c->ask.run_id);
     for (uint32_t n = 0; n < holder->agent_count && (n == 0 || !same); n++) {
-        if (!has_successor(c, &holder->agents[n])) {
-            add_asked(c, &holder->agents[n], same);
-        }
+        add_asked(c, &holder->agents[n], same);
     }
 }
 

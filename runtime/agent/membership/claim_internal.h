@@ -23,6 +23,7 @@ struct asked_agent {
     struct node_info node;
     bool self;
     bool for_term;     /* only asked for a term: its trainers belong to this run, and do not hold the job against it */
+    bool replaced;     /* another agent runs on its node now: it is dead, or uses another runtime directory */
     uint64_t asked_ms; /* 0: not yet */
     bool answered;
     struct wire_holder answer; /* newest */
@@ -83,6 +84,8 @@ void claim_count_answers(struct claim *c);
 /* True if trainers of that agent hold the job. */
 bool claim_is_held_by(const struct claim *c, const struct asked_agent *a);
 bool claim_all_answered(const struct claim *c);
+/* An agent of a node on which another one runs now, and that is alive all the same; NULL: none. */
+const struct asked_agent *claim_second_agent(const struct claim *c);
 /* The index of the agent that can grant a term; UINT32_MAX: none. */
 uint32_t claim_granter(const struct claim *c);
 /* Sends a message. False: the agent cannot be reached yet. */
