@@ -262,6 +262,12 @@ static tck_status_t open_trainers(struct agent *agent, struct error *err)
     return start_config_new(&start, &agent->start_config, err);
 }
 
+static bool awaits_trainers(const void *ctx)
+{
+    const struct agent *agent = ctx;
+    return holders_awaits_trainers(agent->holders);
+}
+
 /* The exit of the agent. */
 static tck_status_t open_ends(struct agent *agent, struct error *err)
 {
@@ -277,7 +283,9 @@ static tck_status_t open_ends(struct agent *agent, struct error *err)
     agent->stop = (struct stop_setup){.config = &agent->config,
                                       .clients = &agent->clients,
                                       .term = &agent->term_context,
-                                      .idle_exit = agent->idle_exit};
+                                      .idle_exit = agent->idle_exit,
+                                      .awaits_trainers = awaits_trainers,
+                                      .ctx = agent};
     return status;
 }
 

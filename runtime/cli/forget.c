@@ -1,10 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt forget: what was saved so far no longer counts. It stays on storage until its directories are deleted by
  * hand. */
+#include "base/lock.h"
+#include "base/message.h"
+#include "base/path.h"
 #include "cli/storage.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
+
+/* An agent that has died may be back at once, and its trainers are alive. */
+static tck_status_t refuse_if_starting(const struct cli *cli, struct error *err)
+{
+    char path[3 * CONFIG_PATH];
+    snprintf(path, sizeof(path), "%s/%s/%s", cli->config.runtime_dir, cli->config.job, cli->config.node);
+    int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        return errno == ENOENT ? TCK_OK : path_unopened("runtime directory", path, errno, err);
+    }
+    bool held = lock_is_held(dir_fd, SUPERVISOR_LOCK_FILE);
+    close(dir_fd);
+    return held
+               ? error_set(err, TCK_ERR_BUSY,
+                           "the agent of job %s on node %s does not answer, but its supervisor runs, and trainers may "
+                           "be alive: try again when `tierckpt status` shows the agent, or end them and the supervisor",
+                           cli->config.job, cli->config.node)
+               : TCK_OK;
+}
 
 /* A running job would continue from its memory. Without an agent on this node this cannot be checked; in that case
  * the newly claimed term keeps a job elsewhere from publishing. */
@@ -13,7 +38,15 @@ static tck_status_t refuse_if_trained(const struct cli *cli, struct error *err)
     json_t *answer = NULL;
     tck_status_t asked = control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, err);
     if (asked != TCK_OK) {
-        return asked == TCK_ERR_NOENT || asked == TCK_ERR_UNREACHABLE ? TCK_OK : asked;
+        bool absent = asked == TCK_ERR_NOENT || asked == TCK_ERR_UNREACHABLE;
+        return absent ? refuse_if_starting(cli, err) : asked;
+    }
+    if (flag_of(answer, "awaits_trainers")) {
+        json_free(answer);
+        return error_set(err, TCK_ERR_BUSY,
+                         "the agent of node %s has just been started again, and does not know yet whether trainers of "
+                         "job %s are alive: try again in a few seconds",
+                         cli->config.node, cli->config.job);
     }
     const json_t *first = json_first(json_get(answer, "trainers"));
     tck_status_t status = TCK_OK;

@@ -6,6 +6,7 @@
 #include "agent/driver/slot_ops.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/lifecycle/fdstore.h"
+#include "agent/membership/job_holders.h"
 #include "agent/parts.h"
 #include "agent/recovery/recover_dry.h"
 #include "agent/replication/peer_rpc.h"
@@ -198,6 +199,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "memory", memory_json(agent));
     json_add(json, "held", version_json(newest_held(agent)));
     json_add(json, "trainers", trainers_json(agent));
+    json_add_bool(json, "awaits_trainers", holders_awaits_trainers(agent->holders));
     json_add_u64(json, "stale_messages", rpc_stale_messages(agent->rpc));
     json_t *scrub = scrub_json(agent->scrub);
     storage_scrub_json(agent->storage_scrub, scrub);

@@ -12,9 +12,12 @@
 
 static void leave(const struct stop_setup *stop, bool force)
 {
-    if (force || clients_trainers(*stop->clients) == 0) {
+    if (force || (clients_trainers(*stop->clients) == 0 && !stop->awaits_trainers(stop->ctx))) {
         log_info("exiting: tierckpt stop%s was called", force ? " --force" : "");
         idle_exit_stop(stop->idle_exit, force);
+    } else if (clients_trainers(*stop->clients) == 0) {
+        log_warn("tierckpt stop was called on another node, but this agent has just been started again, and trainers "
+                 "may be alive here: it keeps running");
     } else {
         log_warn("tierckpt stop was called on another node, but %u trainers are running here: this agent keeps running",
                  clients_trainers(*stop->clients));
@@ -66,6 +69,12 @@ tck_status_t stop_check(const struct stop_setup *stop, struct version held, stru
             err, TCK_ERR_BUSY,
             "%u trainers of job %s run on node %s: end them first (--force frees their memory tier all the same)",
             trainers, stop->config->job, stop->config->node);
+    }
+    if (stop->awaits_trainers(stop->ctx)) {
+        return error_set(err, TCK_ERR_BUSY,
+                         "the agent of node %s has just been started again, and does not know yet whether trainers of "
+                         "job %s are alive: try again in a few seconds (--force frees their memory tier all the same)",
+                         stop->config->node, stop->config->job);
     }
     if (version_cmp(held, published) > 0) {
         return error_set(err, TCK_ERR_BUSY,

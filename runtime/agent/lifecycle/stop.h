@@ -20,9 +20,11 @@ struct stop_setup {
     struct client *const *clients;    /* the current list */
     struct term_context *const *term; /* the current term */
     struct idle_exit *idle_exit;
+    bool (*awaits_trainers)(const void *ctx); /* this agent has just restarted, so trainers may be about to reconnect */
+    const void *ctx;
 };
 
-/* TCK_ERR_BUSY if trainers run here, or if `held`, the newest version in memory, is not published. */
+/* TCK_ERR_BUSY if trainers run here or may do so, or if `held`, the newest version in memory, is not published. */
 must_check tck_status_t stop_check(const struct stop_setup *stop, struct version held, struct error *err);
 /* Ends this agent and those of its term that can be reached. Without force, agents with trainers keep running. */
 void stop_request(const struct stop_setup *stop, bool force);

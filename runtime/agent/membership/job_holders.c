@@ -92,16 +92,20 @@ static bool holds(const struct client *clients, const struct client *c, const st
     return holder_counts(&t, ask->term);
 }
 
-/* This agent has just restarted and does not know yet which trainers are alive. */
-static bool awaits_trainers(const struct holders *h, const struct wire_holder_ask *ask)
+bool holders_awaits_trainers(const struct holders *h)
 {
     const struct awaited *a = &h->awaited;
     uint32_t back = 0;
     for (const struct client *c = *h->needs.clients; c != NULL; c = c->next) {
         back += c->trainer && c->term == a->term;
     }
-    return a->term != 0 && a->term >= ask->term && a->term == hard_state_get(h->needs.state)->term.adopted &&
-           clock_ms() < a->until_ms && back < a->count;
+    return a->term != 0 && a->term == hard_state_get(h->needs.state)->term.adopted && clock_ms() < a->until_ms &&
+           back < a->count;
+}
+
+static bool awaits_trainers(const struct holders *h, const struct wire_holder_ask *ask)
+{
+    return h->awaited.term >= ask->term && holders_awaits_trainers(h);
 }
 
 /* If there are several such trainers, returns the one with the lowest rank. */

@@ -27,6 +27,9 @@ void holders_free(struct holders *h);
 /* This agent resumes the term of this world: its trainers will reconnect by themselves, and hold the job until then. */
 void holders_await(struct holders *h, const struct world *world);
 
+/* True if this agent has just restarted, and trainers of this node may be alive that have not reconnected yet. */
+bool holders_awaits_trainers(const struct holders *h);
+
 /* The trainer of this node, if any, that would lose its job to a start of this run, and the term that the agent `to`
  * would be granted here. asker: the trainer that asks if it runs here, otherwise NULL. */
 struct wire_holder holders_find(const struct holders *h, const struct wire_holder_ask *ask, uint64_t to,
