@@ -11,6 +11,7 @@
 #include "base/loop.h"
 #include "core/agent_end.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 struct idle_exit {
@@ -23,6 +24,21 @@ struct idle_exit {
 static bool draining(const struct term_context *tc)
 {
     return tc != NULL && !tc->closed && !version_none(node_decision(tc->node)->drain);
+}
+
+/* Nobody has asked for this end, so it says what ends with it. */
+static void warn_of_loss(const struct idle_exit *x)
+{
+    const struct term_context *tc = *x->needs.term;
+    if (tc == NULL || tc->closed) {
+        return;
+    }
+    const struct decision *d = node_decision(tc->node);
+    if (version_cmp(d->watermark, d->published) > 0) {
+        log_warn("version %" PRIu64 ".%" PRIu64 " is only in memory, and this node's part of it is lost now: a longer "
+                 "linger_s keeps it for longer, a shorter save_storage_interval makes the loss smaller",
+                 d->watermark.term, d->watermark.step);
+    }
 }
 
 static void leave(const struct idle_exit *x, const char *why)
@@ -56,6 +72,7 @@ void idle_exit_tick(struct idle_exit *x)
         leave(x, "the job is done");
         break;
     case AGENT_LEAVES_ALONE:
+        warn_of_loss(x);
         leave(x, "no trainer has connected for linger_s");
         break;
     }
