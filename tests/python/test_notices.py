@@ -121,6 +121,25 @@ def test_lines_are_logged_up_to_the_end_and_by_no_forked_child(site):
     assert f"rank0[{parent}] attached to job test" in log.read_text()
 
 
+def test_what_save_last_waits_for_is_told_while_somebody_can_still_help(site):
+    class Helper(logging.Handler):
+        def emit(self, record):
+            if "save_last waits for it" in record.getMessage():
+                away.rename(save_dir)
+
+    checkpoint = make(site)
+    save_dir = Path(site.config["save_dir"])
+    away = save_dir.with_name("away")
+    save_dir.rename(away)
+    helper = Helper()
+    logging.getLogger("tierckpt").addHandler(helper)
+    try:
+        checkpoint.save_last(1, timeout=60)
+    finally:
+        logging.getLogger("tierckpt").removeHandler(helper)
+    checkpoint.close()
+
+
 class Sick(FakeClient):
     is_open, rank = True, 0
     text = ""

@@ -11,7 +11,7 @@ from typing import SupportsIndex
 
 from .. import errors
 from ..runtime import native
-from ..runtime.notices import Notices
+from ..runtime.notices import Notices, lines_meanwhile
 from ..runtime.world import World
 from ..state.blobs import BlobTable
 from ..state.contents import Contents
@@ -138,7 +138,8 @@ class Saving:
             self.last_saved = None  # nothing is left of that save
         self._agree(step, self._take() if step != self.last_saved else None)
         try:
-            self._client.save_last(step, int(timeout * 1000))
+            with lines_meanwhile():
+                self._client.save_last(step, int(timeout * 1000))
         except errors.Error as error:
             self.last_failed = error
             raise

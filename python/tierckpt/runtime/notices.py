@@ -1,14 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is logged about the checkpoints of a training: the library's own lines, and trouble with storage."""
 
+import contextlib
 import logging
 import re
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from . import native
 
 log = logging.getLogger("tierckpt")
+
+
+LOOK_S = 1.0
+
+
+@contextlib.contextmanager
+def lines_meanwhile() -> Iterator[None]:
+    """For a call that may wait for minutes: writes the library's lines while it waits, and not only afterwards."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(LOOK_S):
+            native.log_lines(log)
+
+    thread = threading.Thread(target=write, name="tierckpt-log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def few(names: Sequence[str]) -> str:
