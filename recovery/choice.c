@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DESCRIBED_BYTES 320
+#define DESCRIBED_BYTES 288
 
 #define V_FMT    "version %" PRIu64 ".%" PRIu64
 #define V_ARG(v) (v).term, (v).step
@@ -470,7 +470,8 @@ static void explain_block(const struct plan_input *input, struct plan *plan)
     }
 }
 
-static const char advice[] = ". To start from the beginning, use another job name, run `tierckpt forget`, or set "
+static const char advice[] = ". Check first that the right file system is mounted at save_dir. To start from the "
+                             "beginning, use another job name, run `tierckpt forget`, or set "
                              "accept_fresh_start";
 
 /* Something was saved, and nothing can be restored. */

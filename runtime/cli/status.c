@@ -184,10 +184,12 @@ static void print_waiting(const struct cli *cli)
         return;
     }
     uint64_t until = number_of(json, "kept_until_ms"), now = clock_wall_ms();
-    if (!read_beside(cli, AGENT_ERROR_FILE, why, sizeof(why))) {
-        snprintf(why, sizeof(why), "see its log, %.900s", cli->config.log_file_path);
+    if (read_beside(cli, AGENT_ERROR_FILE, why, sizeof(why))) {
+        printf("the agent cannot start (%" PRIu64 " times so far): %s\n", number_of(json, "deaths"), why);
+    } else { /* it was killed, or ended by a signal */
+        printf("the agent has ended %" PRIu64 " times soon after its start, see its log, %s\n",
+               number_of(json, "deaths"), cli->config.log_file_path);
     }
-    printf("the agent cannot start (%" PRIu64 " times so far): %s\n", number_of(json, "deaths"), why);
     printf("its supervisor keeps the memory of %" PRIu64 " segments for %" PRIu64
            " s more (linger_s), and tries again every few seconds\n",
            number_of(json, "segments"), (until > now ? until - now : 0) / 1000);

@@ -112,7 +112,7 @@ class Case:
         lost = any(one.victim == "agent and supervisor" for one in self._kills)
         published = list((self.directory / "save" / self._site.config["job"]).glob("v*/manifest.json"))
         return lost and not published and self._site.config["job"] != "afresh" and \
-            "To start from the beginning, use another job name" in start.text()
+            "use another job name, run `tierckpt forget`" in start.text()
 
     def _until(self, start: Start, one: Kill) -> bool:
         """False if the program ended before that."""
