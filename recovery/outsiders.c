@@ -8,12 +8,8 @@
 
 static struct outsider *find_outsider(struct recovery *r, uint64_t agent_id)
 {
-    for (uint32_t i = 0; i < r->outsider_count; i++) {
-        if (r->outsiders[i].agent_id == agent_id) {
-            return &r->outsiders[i];
-        }
-    }
-    return NULL;
+    uint32_t i = id_map_find(&r->outsider_of, agent_id);
+    return i != ID_MAP_NONE ? &r->outsiders[i] : NULL;
 }
 
 /* NULL if out of memory. */
@@ -27,6 +23,9 @@ static struct outsider *add_outsider(struct recovery *r, uint64_t agent_id)
         }
         r->outsiders = grown;
         r->outsider_cap = cap;
+    }
+    if (!id_map_put(&r->outsider_of, agent_id, r->outsider_count)) {
+        return NULL;
     }
     struct outsider *added = &r->outsiders[r->outsider_count++];
     *added = (struct outsider){.agent_id = agent_id};
@@ -49,12 +48,7 @@ void outsiders_add(struct recovery *r, const struct known_node *known)
 
 static bool has_answered(const struct recovery *r, uint64_t agent_id)
 {
-    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
-        if (r->inventories[i].node.agent_id == agent_id) {
-            return true;
-        }
-    }
-    return false;
+    return id_map_find(&r->inventory_of, agent_id) != ID_MAP_NONE;
 }
 
 /* Counts those that took part in this term or a later one, because only they can have what it saved. */

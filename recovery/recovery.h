@@ -153,5 +153,7 @@ enum recovery_phase recovery_phase(const struct recovery *r);
 tck_status_t recovery_failure(const struct recovery *r);
 const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */
 const struct plan_input *recovery_input(const struct recovery *r);
+/* The newest commit that any inventory of this recovery knows of. */
+struct version recovery_newest_commit(const struct recovery *r);
 
 #endif

@@ -224,17 +224,28 @@ static void give_up_without(struct recovery *r, uint32_t member)
     give_up(r, TCK_ERR_UNREACHABLE, "node %s went down before it had its shards", r->setup.world->nodes[member].name);
 }
 
+static bool is_of(const struct inventory *inventory, const struct node_info *node)
+{
+    return inventory->node.agent_id == node->agent_id && strcmp(inventory->node.name, node->name) == 0;
+}
+
+/* The number of this agent's inventory; NONE32: it has not answered. Only if an agent is known by two names are all
+ * looked through. */
+static uint32_t inventory_of(const struct recovery *r, const struct node_info *node)
+{
+    uint32_t i = id_map_find(&r->inventory_of, node->agent_id);
+    while (i < r->input.inventory_count && !is_of(&r->inventories[i], node)) {
+        i++;
+    }
+    return i < r->input.inventory_count ? i : NONE32;
+}
+
 /* A member is needed anyway, so its inventory is waited for until it is down. */
 static bool is_member_silent(const struct recovery *r)
 {
     for (uint32_t node = 0; node < r->setup.world->node_count; node++) {
         const struct node_info *member = &r->setup.world->nodes[node];
-        bool answered = r->down[node];
-        for (uint32_t i = 0; i < r->input.inventory_count && !answered; i++) {
-            answered = r->inventories[i].node.agent_id == member->agent_id &&
-                       strcmp(r->inventories[i].node.name, member->name) == 0;
-        }
-        if (!answered) {
+        if (!r->down[node] && inventory_of(r, member) == NONE32) {
             return true;
         }
     }
@@ -311,15 +322,22 @@ static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
     }
 }
 
-/* The entry for this agent's inventory: its former one, or a new one; NULL if out of memory. */
+static void find_newest_commit(struct recovery *r)
+{
+    r->newest_commit = VERSION_NONE;
+    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
+        if (version_cmp(r->inventories[i].watermark, r->newest_commit) > 0) {
+            r->newest_commit = r->inventories[i].watermark;
+        }
+    }
+}
+
+/* The entry for this agent's inventory: its former one, or a new one, which is empty; NULL if out of memory. */
 static struct inventory *place_for(struct recovery *r, const struct node_info *node)
 {
-    for (uint32_t i = 0; i < r->input.inventory_count; i++) {
-        const struct node_info *known = &r->inventories[i].node;
-        if (known->agent_id == node->agent_id && strcmp(known->name, node->name) == 0) {
-            inventory_free(&r->inventories[i]);
-            return &r->inventories[i];
-        }
+    uint32_t former = inventory_of(r, node), next = r->input.inventory_count;
+    if (former != NONE32) {
+        return &r->inventories[former];
     }
     if (r->input.inventory_count == r->inventory_cap) {
         uint32_t cap = r->inventory_cap == 0 ? 16 : 2 * r->inventory_cap;
@@ -331,7 +349,13 @@ static struct inventory *place_for(struct recovery *r, const struct node_info *n
         r->inventory_cap = cap;
         r->input.inventories = grown;
     }
-    return &r->inventories[r->input.inventory_count++];
+    bool known = id_map_find(&r->inventory_of, node->agent_id) != ID_MAP_NONE;
+    if (!known && !id_map_put(&r->inventory_of, node->agent_id, next)) {
+        return NULL;
+    }
+    r->input.inventory_count++;
+    r->inventories[next] = (struct inventory){0};
+    return &r->inventories[next];
 }
 
 /* ---- the interface ------------------------------------------------------------------------------------------- */
@@ -364,6 +388,8 @@ static void forget_what_was_known(struct recovery *r)
         inventory_free(&r->inventories[i]);
     }
     plan_free(&r->plan);
+    id_map_free(&r->inventory_of);
+    r->newest_commit = VERSION_NONE;
     r->planned = r->asked_all = r->listed = r->replan_due = false;
     r->pressed = false;
     r->list_again_ms = 0;
@@ -387,6 +413,7 @@ void recovery_free(struct recovery *r)
     forget_what_was_known(r);
     free(r->inventories);
     free(r->outsiders);
+    id_map_free(&r->outsider_of);
     free(r->bad);
     free(r->bad_may_return);
     free(r->pieces);
@@ -422,8 +449,15 @@ static void take_inventory(struct recovery *r, const struct recovery_event *e)
         inventory_free(inventory);
         return;
     }
+    bool lower = version_cmp(inventory->watermark, r->newest_commit) < 0;
+    bool was_newest = version_is(place->watermark, r->newest_commit);
+    inventory_free(place);
     *place = *inventory;
     *inventory = (struct inventory){0};
+    r->newest_commit = lower ? r->newest_commit : place->watermark;
+    if (lower && was_newest) {
+        find_newest_commit(r);
+    }
     plan_if_enough_is_known(r, e->now_ms);
 }
 
@@ -627,4 +661,9 @@ const struct plan *recovery_plan(const struct recovery *r)
 const struct plan_input *recovery_input(const struct recovery *r)
 {
     return &r->input;
+}
+
+struct version recovery_newest_commit(const struct recovery *r)
+{
+    return r->newest_commit;
 }

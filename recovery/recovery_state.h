@@ -4,6 +4,7 @@
 #ifndef TCK_RECOVERY_RECOVERY_STATE_H
 #define TCK_RECOVERY_RECOVERY_STATE_H
 
+#include "base/id_map.h"
 #include "recovery/recovery.h"
 
 enum piece_state { PIECE_WAITING, PIECE_ASKED, PIECE_DONE, PIECE_FAILED };
@@ -49,10 +50,13 @@ struct recovery {
     struct plan_input input;
     struct inventory *inventories; /* input.inventory_count */
     uint32_t inventory_cap;
+    struct id_map inventory_of;   /* by agent_id: its first inventory */
+    struct version newest_commit; /* of all inventories' watermarks */
     struct outsider *outsiders;
     uint32_t outsider_count, outsider_cap;
-    struct bad_copy *bad; /* input.bad_count */
-    bool *bad_may_return; /* beside bad: out of reach, or damaged on its way, and so not lost */
+    struct id_map outsider_of; /* by agent_id */
+    struct bad_copy *bad;      /* input.bad_count */
+    bool *bad_may_return;      /* beside bad: out of reach, or damaged on its way, and so not lost */
     uint32_t bad_cap;
     uint32_t second_chances; /* how often copies out of reach were counted in again for this version */
     uint64_t older_ms;       /* an older version may be taken then */

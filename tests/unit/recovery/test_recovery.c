@@ -876,6 +876,39 @@ Test(recovery, replaces_a_former_answer_of_the_same_agent)
     course_free(&c);
 }
 
+/* What the agent says that has answered the most of them counts last. */
+Test(recovery, the_newest_commit_is_that_of_the_present_answers)
+{
+    struct course c;
+    course_init(&c);
+    cr_assert(version_none(recovery_newest_commit(c.recovery)));
+    answer(&c, 0, V(3, 20), VERSIONS(V(3, 20)), 0);
+    answer(&c, 1, V(3, 10), VERSIONS(V(3, 10)), 0);
+    cr_assert(version_is(recovery_newest_commit(c.recovery), V(3, 20)));
+    answer(&c, 0, V(2, 5), VERSIONS(V(2, 5)), 0);
+    cr_assert(version_is(recovery_newest_commit(c.recovery), V(3, 10)));
+    answer(&c, 2, V(3, 30), VERSIONS(V(3, 30)), 0);
+    cr_assert(version_is(recovery_newest_commit(c.recovery), V(3, 30)));
+    cr_assert(eq(u32, recovery_input(c.recovery)->inventory_count, 3));
+    course_free(&c);
+}
+
+/* Two names of one agent: both answers count, and each replaces its own former one. */
+Test(recovery, an_agent_with_two_names_has_two_answers)
+{
+    struct course c;
+    course_init(&c);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct inventory inventory = {.node = c.world.nodes[0], .watermark = V(1, i + 1)};
+        snprintf(inventory.node.name, sizeof(inventory.node.name), "%s", i % 2 == 0 ? "one" : "two");
+        step_inventory(&c, &inventory, 0);
+    }
+    cr_assert(eq(u32, recovery_input(c.recovery)->inventory_count, 2));
+    cr_assert(version_is(recovery_input(c.recovery)->inventories[0].watermark, V(1, 3)));
+    cr_assert(version_is(recovery_input(c.recovery)->inventories[1].watermark, V(1, 4)));
+    course_free(&c);
+}
+
 Test(recovery, can_begin_again)
 {
     struct course c;
