@@ -64,19 +64,6 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
     broadcast(r->all, tc, &m);
 }
 
-/* The newest commit that any agent knows of: a node may drop newer versions, but never this one. */
-static struct version newest_commit_known(const struct recover *r)
-{
-    const struct plan_input *input = recovery_input(r->machine);
-    struct version floor = VERSION_NONE;
-    for (uint32_t i = 0; input != NULL && i < input->inventory_count; i++) {
-        if (version_cmp(input->inventories[i].watermark, floor) > 0) {
-            floor = input->inventories[i].watermark;
-        }
-    }
-    return floor;
-}
-
 static void request_fetch(struct recover *r, const struct asked_fetch *x)
 {
     const struct recovery_action *a = &x->action;
@@ -84,7 +71,8 @@ static void request_fetch(struct recover *r, const struct asked_fetch *x)
     struct wire_fetch m = {.term = r->tc->world.term,
                            .shard = a->shard,
                            .version = a->version,
-                           .floor = newest_commit_known(r),
+                           .floor =
+                               recovery_newest_commit(r->machine), /* newer ones may be dropped, but not this one */
                            .fallback = plan != NULL ? plan->fallback : VERSION_NONE,
                            .source = a->source,
                            .number = x->number};
@@ -114,24 +102,12 @@ static void report_fetched(struct recover *r, uint32_t node, uint32_t shard, str
  * request an outcome is. */
 static void send_fetch(struct recover *r, const struct recovery_action *a)
 {
-    struct asked_fetch *x = calloc(1, sizeof(*x));
-    if (x == NULL) { /* the machine retries later, or gives up with this error */
+    struct asked_fetch x = {.number = ++r->all->number, .action = *a};
+    if (!asked_add(&r->asked, &x)) { /* the machine retries later, or gives up with this error */
         report_fetched(r, a->node, a->shard, a->version, TCK_ERR_NOMEM);
         return;
     }
-    *x = (struct asked_fetch){.next = r->asked, .number = ++r->all->number, .action = *a};
-    r->asked = x;
-    request_fetch(r, x);
-}
-
-/* The newest one that is older than this number; NULL if there is none. */
-static const struct asked_fetch *asked_before(const struct recover *r, uint64_t number)
-{
-    const struct asked_fetch *x = r->asked; /* newest first */
-    while (x != NULL && x->number >= number) {
-        x = x->next;
-    }
-    return x;
+    request_fetch(r, &x);
 }
 
 /* This node's own are repeated like those of the others: it may have had no memory for one, or still be busy with the
@@ -139,10 +115,9 @@ static const struct asked_fetch *asked_before(const struct recover *r, uint64_t 
  * list. */
 static void repeat_fetches(struct recover *r)
 {
-    uint64_t number = UINT64_MAX;
-    for (const struct asked_fetch *x = asked_before(r, number); x != NULL; x = asked_before(r, number)) {
-        number = x->number;
-        request_fetch(r, x);
+    struct asked_fetch x = {.number = UINT64_MAX};
+    while (asked_before(&r->asked, x.number, &x)) {
+        request_fetch(r, &x);
     }
 }
 
@@ -160,20 +135,6 @@ static void ask_again(struct recover *r)
     }
     repeat_fetches(r);
     r->running = false;
-}
-
-/* True if that fetch was still without an outcome. */
-static bool take_asked(struct recover *r, uint32_t node, const struct wire_fetched *m)
-{
-    for (struct asked_fetch **at = &r->asked; *at != NULL; at = &(*at)->next) {
-        struct asked_fetch *x = *at;
-        if (x->number == m->number && x->action.node == node) {
-            *at = x->next;
-            free(x);
-            return true;
-        }
-    }
-    return false;
 }
 
 /* ---- outcome ----------------------------------------------------------------------------------------------------- */
@@ -320,14 +281,11 @@ static void release_outsiders(struct recover *r)
     struct peers *peers = r->all->needs.peers;
     for (size_t i = peers_count(peers); i-- > 0;) {
         struct peer *peer = peers_at(peers, i);
-        for (uint32_t s = 0; s < r->outsider_count; s++) {
-            if (peer_node(peer)->agent_id == r->outsiders[s].agent_id) {
-                peers_unwant(peers, peer);
-                break;
-            }
+        if (id_map_find(&r->outsiders, peer_node(peer)->agent_id) != ID_MAP_NONE) {
+            peers_unwant(peers, peer);
         }
     }
-    r->outsider_count = 0;
+    id_map_free(&r->outsiders);
 }
 
 static void carry_out(struct recover *r, const struct recovery_action *a)
@@ -667,7 +625,7 @@ void recover_inventory(struct recoveries *rs, struct peer *from, const struct wi
 void recover_fetched(struct recoveries *rs, uint32_t node, const struct wire_fetched *m)
 {
     struct recover *r = rs->now;
-    if (r != NULL && !r->ended && take_asked(r, node, m)) {
+    if (r != NULL && !r->ended && asked_take(&r->asked, m->number, node)) {
         if (m->outcome == TCK_ERR_IO) {
             snprintf(r->fetch_error, sizeof(r->fetch_error), "%s", m->reason);
         }

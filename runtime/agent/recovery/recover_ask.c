@@ -144,15 +144,8 @@ static void want_and_ask(struct recover *r, const struct node_info *node)
 
 bool recover_is_outsider(const struct recover *r, const struct node_info *node)
 {
-    if (world_find_agent(&r->tc->world, node->agent_id) >= 0) {
-        return false;
-    }
-    for (uint32_t i = 0; i < r->outsider_count; i++) {
-        if (r->outsiders[i].agent_id == node->agent_id) {
-            return false;
-        }
-    }
-    return true;
+    return id_map_find(&r->outsiders, node->agent_id) == ID_MAP_NONE &&
+           world_find_agent(&r->tc->world, node->agent_id) < 0;
 }
 
 void recover_add_outsiders(struct recover *r, const struct known_node *known, size_t count)
@@ -165,12 +158,9 @@ void recover_add_outsiders(struct recover *r, const struct known_node *known, si
         if (!recover_is_outsider(r, node)) {
             continue;
         }
-        struct node_info *grown = realloc(r->outsiders, (r->outsider_count + 1) * sizeof(*grown));
-        if (grown == NULL) {
+        if (!id_map_put(&r->outsiders, node->agent_id, r->outsiders.count)) {
             return;
         }
-        r->outsiders = grown;
-        r->outsiders[r->outsider_count++] = *node;
         want_and_ask(r, node);
     }
 }
@@ -188,12 +178,7 @@ static void add_known(struct recover *r)
 
 bool recover_all_answered(const struct recover *r)
 {
-    for (uint32_t n = 0; n < r->tc->world.node_count; n++) {
-        if (!r->answered[n]) {
-            return false;
-        }
-    }
-    return true;
+    return r->answered_count == r->tc->world.node_count;
 }
 
 static void keep_inventory(struct recover *r, struct inventory *inv)
@@ -215,6 +200,7 @@ void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *
         keep_inventory(r, inv);
     }
     if (node != NONE32) {
+        r->answered_count += !r->answered[node];
         r->answered[node] = true;
     }
     if (r->machine != NULL && recover_all_answered(r)) {
@@ -241,6 +227,7 @@ void recover_ask_all(struct recover *r)
 {
     r->asking = ++r->all->number;
     memset(r->answered, 0, r->tc->world.node_count * sizeof(*r->answered));
+    r->answered_count = 0;
     recover_ask_silent(r);
     add_known(r);
 }

@@ -5,7 +5,9 @@
 #define TCK_AGENT_RECOVER_INTERNAL_H
 
 #include "agent/driver/term.h"
+#include "agent/recovery/asked_fetches.h"
 #include "agent/recovery/recover_setup.h"
+#include "base/id_map.h"
 #include "base/json.h"
 #include "recovery/recovery.h"
 
@@ -15,12 +17,6 @@ struct recoveries {
     struct recover *dry;  /* a plan being made for the command */
     bool short_of_memory; /* for the recovery that is due, as was logged */
     uint64_t number;      /* of the newest request, for a fetch or for inventories; numbers are unique */
-};
-
-struct asked_fetch {
-    struct asked_fetch *next;
-    uint64_t number;
-    struct recovery_action action;
 };
 
 /* The contents of storage when it was listed. Filled in by a pool thread. */
@@ -41,9 +37,9 @@ struct recover {
     struct recovery_clock clock;
     uint64_t asking; /* number of the request; replies to older ones are ignored */
     uint64_t step;
-    bool *answered;              /* by world node */
-    struct node_info *outsiders; /* agents outside the world that are asked, too */
-    uint32_t outsider_count;
+    bool *answered; /* by world node */
+    uint32_t answered_count;
+    struct id_map outsiders; /* agents outside the world that are asked, too */
     struct stored_look look;
     uint32_t listings;
     char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */
@@ -54,7 +50,7 @@ struct recover {
     bool unsaid;                     /* all owners have the base, but trainers have not been notified yet */
     bool unbased;                    /* all holders have it, too, and the decision does not say so yet */
     struct recovery_actions actions; /* that the machine asked for, not carried out yet */
-    struct asked_fetch *asked;       /* fetches without an outcome yet */
+    struct asked_fetches asked;      /* without an outcome yet */
     uint64_t ask_again_ms;
     uint64_t started_ms;
     /* A dry run has no machine: it gathers inventories, plans once, and returns the plan. */

@@ -6,11 +6,7 @@
 
 void recover_forget_fetches(struct recover *r)
 {
-    while (r->asked != NULL) {
-        struct asked_fetch *x = r->asked;
-        r->asked = x->next;
-        free(x);
-    }
+    asked_free(&r->asked);
 }
 
 void recover_destroy(struct recover *r)
@@ -26,7 +22,7 @@ void recover_destroy(struct recover *r)
     recover_free_look(r);
     recover_forget_fetches(r);
     recovery_actions_free(&r->actions);
-    free(r->outsiders);
+    id_map_free(&r->outsiders);
     free(r->answered);
     free(r);
 }
