@@ -169,10 +169,18 @@ must_check tck_status_t persistent_list_invalid(struct persistent *p, void (*fou
                                                 void *ctx, struct error *err);
 must_check tck_status_t persistent_manifest(struct persistent *p, const struct published *which, struct manifest *out,
                                             struct error *err);
-/* Finds the version that a recovery has chosen: in save_dir, or in load_dir if save_dir has no good manifest of it or
- * lacks this shard's file. Lists no directory. Blocking. */
-must_check tck_status_t persistent_find(struct persistent *p, struct version version, struct hash128 shard,
-                                        struct published *which_out, struct manifest *manifest_out, struct error *err);
+/* One shard's file in a published version. */
+struct found_file {
+    struct hash128 shard;
+    struct error outcome;      /* if it is TCK_OK: */
+    struct published which;    /* where it is */
+    struct manifest_file file; /* its crcs are the caller's */
+};
+/* Finds the files of these shards of the version that a recovery has chosen, each in save_dir, or in load_dir if
+ * save_dir has no good manifest of the version or lacks that file; files[i].shard says which. A manifest describes all
+ * shards of the job, so each is read once for all of these, and only what it says about them is kept. Lists no
+ * directory. Blocking. */
+void persistent_find(struct persistent *p, struct version version, struct found_file *files, uint32_t count);
 /* Reads one shard file of a published version into the item's slot; checks size, chunks and root against the manifest.
  */
 must_check tck_status_t persistent_get(struct persistent *p, const struct published *which,

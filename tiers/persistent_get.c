@@ -13,53 +13,98 @@
 
 /* ---- find ------------------------------------------------------------------------------------------------------ */
 
-static tck_status_t check_file(const struct persistent *p, const struct published *which, struct hash128 shard,
-                               struct manifest *out, struct error *err)
+/* A version's directory and its manifest, or why they cannot be read. */
+struct opened {
+    int dir_fd;
+    struct manifest manifest;
+    struct error outcome;
+};
+
+static struct opened open_published(const struct persistent *p, const struct published *which)
 {
     struct version_dirs dirs = persistent_dirs(p);
-    struct manifest manifest = {0};
-    int dir_fd = -1;
-    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
-    if (status != TCK_OK) {
-        return status;
+    struct opened o = {.dir_fd = -1};
+    o.outcome.code = version_open(&dirs, which, &o.dir_fd, &o.outcome);
+    if (o.outcome.code == TCK_OK) {
+        o.outcome.code = version_manifest(o.dir_fd, dirs.job, which->version, &o.manifest, &o.outcome);
     }
-    status = version_manifest(dir_fd, dirs.job, which->version, &manifest, err);
-    const struct manifest_file *file = status == TCK_OK ? manifest_find(&manifest, shard) : NULL;
-    if (status == TCK_OK && file == NULL) {
-        status = error_set(err, TCK_ERR_NOENT, "it does not contain that shard");
+    return o;
+}
+
+static void opened_free(struct opened *o)
+{
+    if (o->dir_fd >= 0) {
+        close(o->dir_fd);
     }
-    if (status == TCK_OK) {
-        status = version_check_file(dir_fd, file, err);
+    manifest_free(&o->manifest);
+}
+
+/* The manifest is not kept, so the CRCs are copied. */
+static tck_status_t take_file(const struct manifest_file *from, struct manifest_file *out, struct error *err)
+{
+    size_t bytes = chunk_count(from->bytes) * sizeof(*from->crcs);
+    uint32_t *crcs = malloc(bytes);
+    if (crcs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the CRCs of %s", from->name);
     }
-    close(dir_fd);
-    if (status != TCK_OK) {
-        manifest_free(&manifest);
-        return status;
-    }
-    *out = manifest;
+    memcpy(crcs, from->crcs, bytes);
+    *out = *from;
+    out->crcs = crcs;
     return TCK_OK;
 }
 
-/* A version that cannot be read in load_dir may be the only copy, so that error outweighs its absence from save_dir. */
-tck_status_t persistent_find(struct persistent *p, struct version version, struct hash128 shard,
-                             struct published *which_out, struct manifest *manifest_out, struct error *err)
+static void find_in(const struct opened *o, const struct published *which, struct found_file *out)
 {
-    struct published which = {.version = version};
-    struct error other = {0};
-    tck_status_t status = check_file(p, &which, shard, manifest_out, err);
-    if (status != TCK_OK && p->load_fd >= 0) {
-        which.from_load_dir = true;
-        tck_status_t loaded = check_file(p, &which, shard, manifest_out, &other);
-        if (loaded == TCK_OK || (status_proves_damage(status) && !status_proves_damage(loaded))) {
-            status = loaded;
-            *err = other;
+    out->outcome = o->outcome;
+    if (o->outcome.code != TCK_OK) {
+        return;
+    }
+    const struct manifest_file *file = manifest_find(&o->manifest, out->shard);
+    tck_status_t status = file != NULL ? version_check_file(o->dir_fd, file, &out->outcome)
+                                       : error_set(&out->outcome, TCK_ERR_NOENT, "it does not contain that shard");
+    if (status == TCK_OK) {
+        out->outcome.code = take_file(file, &out->file, &out->outcome);
+        out->which = *which;
+    }
+}
+
+/* A version that cannot be read in load_dir may be the only copy, so that error outweighs its absence from save_dir. */
+static bool outweighs(const struct error *loaded, const struct error *saved)
+{
+    return loaded->code == TCK_OK || (status_proves_damage(saved->code) && !status_proves_damage(loaded->code));
+}
+
+static void find_in_load_dir(const struct persistent *p, struct version version, struct found_file *files,
+                             uint32_t count)
+{
+    struct published which = {.version = version, .from_load_dir = true};
+    struct opened o = open_published(p, &which);
+    for (uint32_t i = 0; i < count; i++) {
+        struct found_file loaded = {.shard = files[i].shard};
+        if (files[i].outcome.code != TCK_OK) {
+            find_in(&o, &which, &loaded);
+            files[i] = outweighs(&loaded.outcome, &files[i].outcome) ? loaded : files[i];
         }
     }
-    if (status != TCK_OK) {
-        return name_version(status, version, err);
+    opened_free(&o);
+}
+
+void persistent_find(struct persistent *p, struct version version, struct found_file *files, uint32_t count)
+{
+    struct published which = {.version = version};
+    struct opened o = open_published(p, &which);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        find_in(&o, &which, &files[i]);
+        found += files[i].outcome.code == TCK_OK;
     }
-    *which_out = which;
-    return TCK_OK;
+    opened_free(&o);
+    if (found < count && p->load_fd >= 0) {
+        find_in_load_dir(p, version, files, count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        files[i].outcome.code = name_version(files[i].outcome.code, version, &files[i].outcome);
+    }
 }
 
 /* ---- get ------------------------------------------------------------------------------------------------------- */

@@ -8,12 +8,12 @@
 #include "agent/driver/term_context.h"
 #include "agent/replication/check.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/replication/stored_files.h"
 #include "agent/storage/storage_ops.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/process.h"
 #include "tiers/peer.h"
-#include "tiers/persistent.h"
 #include "tiers/segment.h"
 
 #include <inttypes.h>
@@ -25,8 +25,8 @@
 #define FAILURES_LOGGED 16 /* failed fetches of one shard that are logged each; after that, one is logged every */
 #define FAILURE_LOG_MS  10000
 
-/* A fetch in progress. While it waits for a session with the peer, it may be dropped with its term; after that it
- * counts as an operation. */
+/* A fetch in progress. While it waits for a session with the peer or for a look at the manifest, it may be dropped with
+ * its term; after that it counts as an operation. */
 struct fetch {
     struct fetch *next;
     struct fetches *all;
@@ -40,20 +40,28 @@ struct fetch {
     uint32_t slot; /* NONE32 until the machine has granted one */
     bool here;     /* the version is in that slot already */
     bool waiting;  /* for a session with the peer */
+    bool looking;  /* for the place of its file on storage */
     bool repairs;  /* this node repairs a missing copy, without a request from the coordinator */
     bool again;    /* this is the second read, after storage returned wrong bytes */
     uint64_t give_up_ms;
     struct peer *peer;
     struct tier_item item;
-    struct published published;
-    struct manifest manifest; /* storage */
+    struct published published; /* storage: the version, and the file in it */
+    struct manifest_file file;  /* its crcs are owned */
     struct error outcome;
 };
 
 struct fetches {
     struct fetches_setup needs;
     struct fetch *under_way;
+    struct stored_files *stored_files;
 };
+
+static void fetch_free(struct fetch *x)
+{
+    free(x->file.crcs);
+    free(x);
+}
 
 static void fetch_unlink(struct fetch *x)
 {
@@ -143,8 +151,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     } else {
         report(x->all, x->tc, &x->ask, outcome);
     }
-    manifest_free(&x->manifest);
-    free(x);
+    fetch_free(x);
 }
 
 /* ---- storage that hangs -------------------------------------------------------------------------------------- */
@@ -199,8 +206,7 @@ static void ended_late(struct fetch *x)
         release(x->all, segment_info(x->segment).shard, x->k, x->ask.version);
     }
     storage_end(&x->storage);
-    manifest_free(&x->manifest);
-    free(x);
+    fetch_free(x);
 }
 
 /* The transfer has ended: notifies the machine first, then the coordinator. */
@@ -298,40 +304,7 @@ static void start_pull(struct fetch *x)
     }
 }
 
-/* Frees the manifest's entries for other shards: a manifest lists all shards of the job, and each of this node's
- * fetches has a manifest of its own. */
-static void keep_file_of(struct manifest *manifest, struct hash128 shard)
-{
-    struct manifest only = *manifest;
-    struct manifest_file *file = malloc(sizeof(*file));
-    for (uint32_t i = 0; file != NULL && i < manifest->file_count; i++) {
-        if (hash128_is(manifest->files[i].shard, shard)) {
-            *file = manifest->files[i];
-            manifest->files[i].crcs = NULL;
-            only.files = file;
-            only.file_count = 1;
-            manifest_free(manifest);
-            *manifest = only;
-            return;
-        }
-    }
-    free(file);
-}
-
-static void find_published(void *ctx)
-{
-    struct fetch *x = ctx;
-    manifest_free(&x->manifest);
-    progress_begin(&x->storage.progress);
-    x->outcome.code = persistent_find(x->all->needs.persistent, x->ask.version, x->tc->shards[x->local_shard].id,
-                                      &x->published, &x->manifest, &x->outcome);
-    if (x->outcome.code == TCK_OK) {
-        keep_file_of(&x->manifest, x->tc->shards[x->local_shard].id);
-    }
-    progress_end(&x->storage.progress);
-}
-
-static void load(struct fetch *x, struct error *err);
+static void load(struct fetch *x);
 
 /* The transfer may have caused the mismatch, and the file may be the only copy, so it is read once more. */
 static void loaded(void *ctx, const struct error *outcome)
@@ -344,49 +317,86 @@ static void loaded(void *ctx, const struct error *outcome)
     }
     x->again = true;
     log_warn("%s: reading it again", err.text);
-    err.code = TCK_OK;
-    load(x, &err);
+    load(x);
 }
 
-/* err: the outcome of find_published. */
-static void load(struct fetch *x, struct error *err)
+static void load(struct fetch *x)
 {
+    struct error err;
     fill_item(x);
-    const struct manifest_file *file =
-        err->code == TCK_OK ? manifest_find(&x->manifest, x->tc->shards[x->local_shard].id) : NULL;
-    if (err->code == TCK_OK && file == NULL) {
-        (void)error_set(err, TCK_ERR_NOENT, "the published version does not have that shard");
-    }
-    if (err->code != TCK_OK ||
-        persistent_get(x->all->needs.persistent, &x->published, file, &x->item, loaded, x, err) != TCK_OK) {
-        fetched(x, err);
+    if (persistent_get(x->all->needs.persistent, &x->published, &x->file, &x->item, loaded, x, &err) != TCK_OK) {
+        fetched(x, &err);
     }
 }
 
-static void found_published(void *ctx, bool canceled)
+static void start_load(struct fetch *x, const struct found_file *found)
 {
-    struct fetch *x = ctx;
-    struct error err = x->outcome;
-    if (storage_ignored(&x->storage)) { /* its slot may no longer be written to */
-        (void)error_set(&err, TCK_ERR_TIMEDOUT, "timed out");
-    }
-    if (canceled) {
-        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is exiting");
-    }
-    load(x, &err);
-}
-
-static void start_load(struct fetch *x)
-{
+    x->published = found->which;
+    x->file = found->file;
     x->on_storage = true;
     x->segment = term_context_slot(x->tc, x->slot, &x->k)->segment;
     x->storage = (struct storage_op){
         .what = "a restore from storage", .give_up = load_give_up, .left_behind = load_left_behind, .ctx = x};
     storage_begin(&x->storage, x->all->needs.storage_ops, x->tc);
-    if (pool_submit(x->all->needs.io, find_published, found_published, x) != TCK_OK) {
-        struct error err;
-        (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
-        fetched(x, &err);
+    load(x);
+}
+
+/* Nothing was read into its slot yet. */
+static void end_looking(struct fetch *x, const struct error *why)
+{
+    struct error err = *why;
+    x->looking = false;
+    slot_op_begin(x->all->needs.check.slot_ops);
+    fetched(x, &err);
+}
+
+/* Reads the shard if it is known where it lies. False: it is not. */
+static bool load_if_found(struct fetch *x)
+{
+    struct found_file found;
+    if (!stored_files_take(x->all->stored_files, x->ask.version, x->tc->shards[x->local_shard].id, &found)) {
+        return false;
+    }
+    if (found.outcome.code == TCK_OK) {
+        x->looking = false;
+        start_load(x, &found);
+    } else {
+        end_looking(x, &found.outcome);
+    }
+    return true;
+}
+
+/* One that nothing is known about waits for the next look. */
+static void look_for(struct fetch *x)
+{
+    struct error err;
+    if (!load_if_found(x) && stored_files_look(x->all->stored_files, x->tc, x->ask.version, &err) != TCK_OK) {
+        end_looking(x, &err);
+    }
+}
+
+static struct fetch *first_looking(const struct fetches *fs)
+{
+    struct fetch *x = fs->under_way;
+    while (x != NULL && !x->looking) {
+        x = x->next;
+    }
+    return x;
+}
+
+/* Each of them may begin others when it ends. */
+static void looked(void *ctx, const struct error *failed)
+{
+    struct fetches *fs = ctx;
+    struct fetch *x = first_looking(fs);
+    while (x != NULL && (failed->code != TCK_OK || load_if_found(x))) {
+        if (failed->code != TCK_OK) {
+            end_looking(x, failed);
+        }
+        x = first_looking(fs);
+    }
+    if (x != NULL) {
+        look_for(x);
     }
 }
 
@@ -422,7 +432,8 @@ static void fetch_start(struct fetch *x)
     } else if (x->here) {
         check_local(x);
     } else if (x->ask.source == SOURCE_STORAGE) {
-        start_load(x);
+        x->looking = true;
+        look_for(x);
     } else if (x->ask.source == SOURCE_LOCAL) {
         struct error err;
         (void)error_set(&err, TCK_ERR_NOENT, "the copy is no longer here");
@@ -525,12 +536,12 @@ void fetch_tick(struct fetches *fs)
 
 void fetch_reset(struct fetches *fs)
 {
+    stored_files_reset(fs->stored_files);
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
-        if (x->waiting) {
+        if (x->waiting || x->looking) {
             fetch_unlink(x);
-            manifest_free(&x->manifest);
-            free(x);
+            fetch_free(x);
         }
     }
 }
@@ -544,11 +555,24 @@ tck_status_t fetches_new(const struct fetches_setup *setup, struct fetches **out
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     fs->needs = *setup;
+    struct stored_files_setup files = {.persistent = setup->persistent,
+                                       .io = setup->io,
+                                       .storage_ops = setup->storage_ops,
+                                       .looked = looked,
+                                       .ctx = fs};
+    tck_status_t status = stored_files_new(&files, &fs->stored_files, err);
+    if (status != TCK_OK) {
+        free(fs);
+        return status;
+    }
     *out = fs;
     return TCK_OK;
 }
 
 void fetches_free(struct fetches *fs)
 {
-    free(fs);
+    if (fs != NULL) {
+        stored_files_free(fs->stored_files);
+        free(fs);
+    }
 }

@@ -1749,9 +1749,7 @@ static tck_status_t no_manifest(const char *name)
 
 Test(persistent_open, a_version_of_load_dir_that_cannot_be_read_is_not_lost)
 {
-    struct error err = {0};
-    struct manifest manifest = {0};
-    struct published which;
+    struct found_file found = {.shard = {9, 1}};
     struct version version = {3, 100};
     open_tier();
     make_version(version);
@@ -1761,13 +1759,79 @@ Test(persistent_open, a_version_of_load_dir_that_cannot_be_read_is_not_lost)
     snprintf(config.audit_file_path, sizeof(config.audit_file_path), "%s", path_of("audit"));
     open_tier();
     before_read = no_manifest;
-    cr_assert_eq(persistent_find(tier, version, (struct hash128){9, 1}, &which, &manifest, &err), TCK_ERR_IO, "%s",
-                 err.text);
+    persistent_find(tier, version, &found, 1);
+    cr_assert_eq(found.outcome.code, TCK_ERR_IO, "%s", found.outcome.text);
     before_read = NULL;
-    cr_assert_eq(persistent_find(tier, version, (struct hash128){9, 1}, &which, &manifest, &err), TCK_OK, "%s",
-                 err.text);
-    cr_assert(which.from_load_dir);
-    manifest_free(&manifest);
+    persistent_find(tier, version, &found, 1);
+    cr_assert_eq(found.outcome.code, TCK_OK, "%s", found.outcome.text);
+    cr_assert(found.which.from_load_dir);
+    free(found.file.crcs);
+}
+
+static _Thread_local uint32_t manifests_read;
+
+static tck_status_t count_manifests(const char *name)
+{
+    manifests_read += strcmp(name, "manifest.json") == 0;
+    return TCK_OK;
+}
+
+static void make_version_of_many(struct version version, uint32_t count)
+{
+    struct tier_item items[8];
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = make_item(version, i + 1, 4096);
+        struct error outcome = put(&items[i]);
+        cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    }
+    struct error outcome = publish(items, count);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    for (uint32_t i = 0; i < count; i++) {
+        free_item(&items[i]);
+    }
+}
+
+Test(persistent_open, a_manifest_is_read_once_for_all_shards_that_are_wanted)
+{
+    struct found_file found[9] = {0};
+    struct version version = {3, 100};
+    open_tier();
+    make_version_of_many(version, 8);
+    for (uint32_t i = 0; i < 9; i++) {
+        found[i].shard = (struct hash128){9, i + 1};
+    }
+    before_read = count_manifests;
+    persistent_find(tier, version, found, 9);
+    before_read = NULL;
+    cr_assert_eq(manifests_read, 1);
+    for (uint32_t i = 0; i < 8; i++) {
+        cr_assert_eq(found[i].outcome.code, TCK_OK, "%s", found[i].outcome.text);
+        cr_assert_eq(found[i].file.shard.lo, i + 1);
+        cr_assert_eq(found[i].file.bytes, 4096);
+        free(found[i].file.crcs);
+    }
+    cr_assert_eq(found[8].outcome.code, TCK_ERR_NOENT);
+}
+
+Test(persistent_open, a_file_that_save_dir_lacks_is_found_in_load_dir_and_the_others_stay)
+{
+    struct found_file found[2] = {{.shard = {9, 1}}, {.shard = {9, 2}}};
+    struct version version = {3, 100};
+    char copy[PATH_MAX + 64];
+    open_tier();
+    make_version_of_many(version, 2);
+    snprintf(copy, sizeof(copy), "cp -r '%s' '%s'", path_of("a/b/save"), path_of("elsewhere"));
+    cr_assert_eq(system(copy), 0); /* NOLINT(cert-env33-c): the test's own paths */
+    cr_assert_eq(unlink(shard_path(version)), 0);
+    persistent_free(tier);
+    snprintf(config.load_dir, sizeof(config.load_dir), "%s", path_of("elsewhere"));
+    open_tier();
+    persistent_find(tier, version, found, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_assert_eq(found[i].outcome.code, TCK_OK, "%s", found[i].outcome.text);
+        cr_assert_eq(found[i].which.from_load_dir, i == 0);
+        free(found[i].file.crcs);
+    }
 }
 
 Test(persistent_open, lists_each_version_once_when_load_dir_is_save_dir)
