@@ -67,11 +67,11 @@ struct queued_event {
     struct node_answer *answer; /* where the waiting caller wants it; NULL: no caller waits */
 };
 
-/* A node that is down; its agent may be restarting. */
+/* A node that is down; its agent may be restarting. Each agent has one of these for each node. */
 struct lost_node {
     uint64_t since_ms; /* 0: it is up */
     bool acted;
-    char why[96];
+    char *why; /* owned; NULL: no memory for it */
 };
 
 #define REFUSAL_NUMBER(name, text) REFUSAL_NUMBER_##name,
@@ -101,6 +101,7 @@ struct term_context {
     bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
     struct peer **peers;                     /* by node, NULL for self */
     struct lost_node *lost;                  /* by node */
+    uint32_t lost_count;                     /* of them that are down */
     struct log_limit refused[REFUSAL_KINDS]; /* saves, since one was granted */
     bool *registered;                        /* coordinator: by node */
     uint32_t registered_count;

@@ -123,7 +123,11 @@ static tck_status_t find_self(struct term_context *tc, struct error *err)
                          tc->needs.config->node);
     }
     tc->self = (uint32_t)self;
-    tc->ranks = calloc(tc->world.world_size, sizeof(*tc->ranks));
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < tc->world.world_size; r++) {
+        count += tc->world.node_of_rank[r] == tc->self;
+    }
+    tc->ranks = calloc((size_t)count + 1, sizeof(*tc->ranks));
     if (tc->ranks == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
@@ -338,6 +342,9 @@ void term_context_free(struct term_context *tc)
     }
     twins_free(tc);
     free(tc->registered);
+    for (uint32_t n = 0; tc->lost != NULL && n < tc->world.node_count; n++) {
+        free(tc->lost[n].why);
+    }
     free(tc->lost);
     free(tc->peers);
     free(tc->queue);

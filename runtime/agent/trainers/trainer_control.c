@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -35,7 +34,8 @@ struct trainers {
 /* The lost node, in the encoding of the shared status. */
 static uint64_t lost_node(const struct term_context *tc)
 {
-    for (uint32_t n = 0; tc != NULL && !tc->closed && n < tc->world.node_count; n++) {
+    bool any = tc != NULL && !tc->closed && tc->lost_count > 0;
+    for (uint32_t n = 0; any && n < tc->world.node_count; n++) {
         if (tc->lost[n].acted) {
             return n + 1ull;
         }
@@ -227,7 +227,7 @@ static void send_signal(const struct client *c, int signal)
 
 static void act_on_loss(struct term_context *tc, uint32_t node, enum node_loss loss)
 {
-    const char *why = tc->lost[node].why;
+    const char *why = tc->lost[node].why != NULL ? tc->lost[node].why : "out of memory";
     if (loss == NODE_LOSS_REPORT) {
         log_error("node %s of term %" PRIu64 " is lost (%s): nothing commits until it is back or the job is restarted "
                   "(on_node_loss is \"report\": the launcher must restart it)",
@@ -248,8 +248,8 @@ void trainers_node_down(struct term_context *tc, uint32_t node, const char *why)
 {
     struct lost_node *lost = &tc->lost[node];
     if (lost->since_ms == 0) {
-        *lost = (struct lost_node){.since_ms = clock_ms()};
-        snprintf(lost->why, sizeof(lost->why), "%s", why);
+        *lost = (struct lost_node){.since_ms = clock_ms(), .why = strdup(why)};
+        tc->lost_count++;
     }
 }
 
@@ -266,6 +266,8 @@ void trainers_nodes_awaited(const struct trainers *ts, struct term_context *tc)
 void trainers_node_up(const struct trainers *ts, struct term_context *tc, uint32_t node)
 {
     bool acted = tc->lost[node].acted;
+    tc->lost_count -= tc->lost[node].since_ms != 0;
+    free(tc->lost[node].why);
     tc->lost[node] = (struct lost_node){0};
     if (acted) {
         log_info("node %s of term %" PRIu64 " is back: commits continue", tc->world.nodes[node].name, tc->world.term);
@@ -284,7 +286,7 @@ static enum node_loss judge(const struct config *config, const struct term_conte
 
 static void act_on_losses(const struct trainers *ts, struct term_context *tc)
 {
-    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+    for (uint32_t n = 0; tc->lost_count > 0 && n < tc->world.node_count; n++) {
         enum node_loss loss = judge(ts->needs.config, tc, n);
         if (loss != NODE_LOSS_NONE) {
             tc->lost[n].acted = true;
