@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Memory for all code of the process, in place of the C library's: a list of free blocks for each size, carved out of
  * one area. Agents allocate so often that splitting and joining blocks would take a quarter of the time of a schedule.
- * Nothing is returned to the kernel, because a schedule's process ends soon. A sanitizer replaces these functions with
+ * Nothing is returned to the kernel, because a schedule's process ends soon. All owners share the free blocks, so
+ * memory that each of a thousand agents needs for a moment is needed once. A sanitizer replaces these functions with
  * its own, and then there is no accounting per owner. */
 #undef malloc /* CMakeLists.txt redirects the other files' calls to the functions below, which charge no owner */
 #undef calloc
@@ -52,38 +53,59 @@ void heap_peaks_begin(void)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #define AREA_BYTES (UINT64_C(1) << 37) /* of addresses; the kernel adds memory where it is used */
-#define ALL_BYTES  (UINT64_C(1) << 35) /* the limit if memory is not divided */
-#define PART_BYTES UINT64_C(32768)     /* of a home's chunk, at least */
-#define PAGE       4096
-#define CLASSES    160 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
-#define LINE_BYTES 64  /* of a cache */
+#define CLASSES    160                 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
+#define LINE_BYTES 64                  /* of a cache */
 #define LARGE      4096
 #define EXPORTED   __attribute__((visibility("default")))
 
 struct head {
-    uint16_t class, owner, home;
+    uint16_t class, owner;
     uint16_t offset; /* of the caller's memory from the beginning of the block */
+    bool listed;     /* a struct place precedes it */
     uint64_t bytes;  /* as requested */
+};
+
+/* A block's place in the list of all blocks of its owner, which are dropped together. */
+struct place {
+    struct head *before, *after;
 };
 
 struct block {
     struct block *next;
 };
 
-struct chunk {
-    struct chunk *next;
-    uint64_t bytes;
-};
-
-/* A pool of blocks: one common pool, or one for each owner, so that all memory of an owner can be dropped. */
-struct home {
-    struct block *spare[CLASSES];
-    uint8_t *unused, *end;
-    struct chunk *chunks;
-};
-static struct home common, *homes[OWNERS];
+static struct block *spare[CLASSES];
 static uint8_t *area, *area_end;
-static bool apart;
+static struct head *lists[OWNERS];
+static bool droppable;
+
+static struct place *place_of(struct head *head)
+{
+    return (struct place *)(void *)head - 1;
+}
+
+static void list(struct head *head)
+{
+    struct head *first = lists[head->owner];
+    *place_of(head) = (struct place){NULL, first};
+    if (first != NULL) {
+        place_of(first)->before = head;
+    }
+    lists[head->owner] = head;
+}
+
+static void unlist(struct head *head)
+{
+    struct place place = *place_of(head);
+    if (place.after != NULL) {
+        place_of(place.after)->before = place.before;
+    }
+    if (place.before != NULL) {
+        place_of(place.before)->after = place.after;
+    } else {
+        lists[head->owner] = place.after;
+    }
+}
 
 static void own(struct head *head, uint32_t owner, uint64_t bytes)
 {
@@ -92,11 +114,17 @@ static void own(struct head *head, uint32_t owner, uint64_t bytes)
     head->bytes = bytes;
     use->now += bytes;
     use->peak = use->now > use->peak ? use->now : use->peak;
+    if (head->listed) {
+        list(head);
+    }
 }
 
 static void disown(struct head *head)
 {
     uses[head->owner].now -= head->bytes;
+    if (head->listed) {
+        unlist(head);
+    }
 }
 
 void heap_give(void *at, uint32_t owner)
@@ -139,86 +167,38 @@ static uint8_t *from_area(size_t size)
     return at;
 }
 
-static struct home *home_of(uint32_t owner)
+void heap_keep_lists(void)
 {
-    if (owner == 0 || !apart) {
-        return &common;
-    }
-    if (homes[owner] == NULL) {
-        homes[owner] = (struct home *)(void *)from_area((sizeof(struct home) + PAGE - 1) / PAGE * PAGE);
-    }
-    return homes[owner];
-}
-
-static uint64_t chunk_bytes(const struct home *home, size_t size)
-{
-    uint64_t least = home != &common ? PART_BYTES : apart ? 32 * PART_BYTES : ALL_BYTES;
-    size += sizeof(struct chunk);
-    return size < least ? least : (size + PAGE - 1) / PAGE * PAGE;
-}
-
-/* The rest of the previous chunk stays unused. */
-static uint8_t *from_home(struct home *home, size_t size)
-{
-    if (size > (size_t)(home->end - home->unused)) {
-        uint64_t bytes = chunk_bytes(home, size);
-        struct chunk *chunk = (struct chunk *)(void *)from_area(bytes);
-        if (chunk == NULL) {
-            return NULL;
-        }
-        *chunk = (struct chunk){home->chunks, bytes};
-        home->chunks = chunk;
-        if (bytes > PART_BYTES && home != &common) {
-            return (uint8_t *)(chunk + 1); /* for this block alone */
-        }
-        home->unused = (uint8_t *)(chunk + 1);
-        home->end = (uint8_t *)chunk + bytes;
-    }
-    uint8_t *block = home->unused;
-    home->unused += size;
-    return block;
-}
-
-void heap_divide(void)
-{
-    apart = true;
+    droppable = true;
 }
 
 void heap_drop(uint32_t owner)
 {
-    struct home *home = homes[owner];
-    for (struct chunk *chunk = home != NULL ? home->chunks : NULL, *next; chunk != NULL; chunk = next) {
-        next = chunk->next;
-        madvise(chunk, chunk->bytes, MADV_DONTNEED); /* failure is harmless: the pages are merely kept */
+    for (struct head *head = lists[owner]; head != NULL; head = lists[owner]) {
+        free(head + 1);
     }
-    homes[owner] = NULL;
 }
 
 static void *allocate(size_t bytes, size_t alignment, bool zero)
 {
     alignment = bytes >= LARGE && alignment < LINE_BYTES ? LINE_BYTES : alignment; /* images and pages of headers */
-    size_t size, wanted = bytes + sizeof(struct head) + (alignment > 16 ? alignment : 0);
+    size_t before = sizeof(struct head) + (droppable ? sizeof(struct place) : 0);
+    size_t size, wanted = bytes + before + (alignment > 16 ? alignment : 0);
     if (wanted < bytes || wanted > AREA_BYTES) {
         errno = ENOMEM;
         return NULL;
     }
     uint32_t class = class_of(wanted, &size);
-    struct home *home = home_of(charged);
-    struct block *old = home != NULL ? home->spare[class] : NULL;
-    uint8_t *block = (uint8_t *)old;
-    if (old != NULL) {
-        home->spare[class] = old->next;
-    } else if (home != NULL) {
-        block = from_home(home, size);
-    }
+    struct block *old = spare[class];
+    uint8_t *block = old != NULL ? (uint8_t *)old : from_area(size);
     if (block == NULL) {
         return NULL;
     }
-    uintptr_t at = (uintptr_t)block + sizeof(struct head), rest = alignment > 16 ? at % alignment : 0;
-    uint8_t *out = block + sizeof(struct head) + (rest ? alignment - rest : 0);
+    spare[class] = old != NULL ? old->next : NULL;
+    uintptr_t at = (uintptr_t)block + before, rest = alignment > 16 ? at % alignment : 0;
+    uint8_t *out = block + before + (rest ? alignment - rest : 0);
     struct head *head = (struct head *)(void *)out - 1;
-    uint32_t at_home = home == &common ? 0 : charged;
-    *head = (struct head){.class = (uint16_t) class, .home = (uint16_t)at_home, .offset = (uint16_t)(out - block)};
+    *head = (struct head){.class = (uint16_t) class, .offset = (uint16_t)(out - block), .listed = droppable};
     own(head, charged, bytes);
     if (zero && old != NULL) {
         memset(out, 0, bytes);
@@ -244,12 +224,12 @@ EXPORTED void *calloc(size_t nmemb, size_t size)
 EXPORTED void free(void *ptr)
 {
     if (ptr != NULL) {
-        struct head head = ((struct head *)ptr)[-1];
-        struct block *block = (struct block *)(void *)((uint8_t *)ptr - head.offset);
-        disown(&head);
-        struct home *home = home_of(head.home);
-        block->next = home->spare[head.class];
-        home->spare[head.class] = block;
+        struct head *head = (struct head *)ptr - 1;
+        struct block *block = (struct block *)(void *)((uint8_t *)ptr - head->offset);
+        uint16_t class = head->class;
+        disown(head);
+        block->next = spare[class];
+        spare[class] = block;
     }
 }
 
@@ -336,7 +316,7 @@ void heap_give(void *at, uint32_t owner)
     (void)at, (void)owner;
 }
 
-void heap_divide(void)
+void heap_keep_lists(void)
 {
 }
 

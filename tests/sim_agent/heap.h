@@ -17,9 +17,9 @@ uint32_t heap_charge(uint32_t owner);
 /* Transfers an allocation of the world to an agent. */
 void heap_give(void *at, uint32_t owner);
 struct heap_use heap_use(uint32_t owner);
-/* From now on each owner's memory is in chunks of its own, so that all of it can be dropped at once; nothing may refer
- * to it by then. */
-void heap_divide(void);
+/* From now on the blocks of each owner are listed, so that all of them can be dropped at once; nothing may refer to
+ * them by then. */
+void heap_keep_lists(void);
 void heap_drop(uint32_t owner);
 /* Resets the peaks of all owners. */
 void heap_peaks_begin(void);

@@ -306,7 +306,7 @@ static void run(void)
 void scale_run(uint32_t hosts, uint32_t ranks_per_host, bool json)
 {
     sim.measure = true;
-    heap_divide();
+    heap_keep_lists();
     scale.json = json;
     scale.lost = hosts / 2;
     scale.before = calloc(hosts, sizeof(*scale.before));
