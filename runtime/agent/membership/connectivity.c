@@ -12,6 +12,7 @@
 #include "agent/membership/save_dir_check.h"
 #include "agent/replication/peer_rpc.h"
 #include "base/clock.h"
+#include "base/id_map.h"
 #include "core/join.h"
 #include "recovery/sessions.h"
 #include "tiers/peer.h"
@@ -26,8 +27,9 @@
 struct connectivity {
     struct connectivity_setup needs;
     uint64_t term; /* the newest one joined */
-    size_t count;
+    size_t count, cap;
     struct node_info *nodes;
+    struct id_map place_of;  /* by agent_id, in nodes */
     uint64_t restarted_term; /* term since whose formation this agent has restarted without its state, so it notifies
                                 that term's nodes; 0: none */
     uint64_t gone_term;      /* the same for the agent of node `gone`, as its successor reports; 0: none */
@@ -77,19 +79,30 @@ bool connectivity_missing(const struct connectivity *cn, const struct node_info 
 
 /* ---- required sessions ------------------------------------------------------------------------------------------- */
 
+static bool has_room(struct connectivity *cn)
+{
+    if (cn->count < cn->cap) {
+        return true;
+    }
+    size_t cap = cn->cap == 0 ? 4 : 2 * cn->cap;
+    struct node_info *grown = reallocarray(cn->nodes, cap, sizeof(*grown));
+    if (grown == NULL) {
+        return false;
+    }
+    cn->nodes = grown;
+    cn->cap = cap;
+    return true;
+}
+
 static void need(struct connectivity *cn, const struct node_info *node)
 {
-    for (size_t i = 0; i < cn->count; i++) {
-        if (cn->nodes[i].agent_id == node->agent_id) {
-            return;
-        }
+    if (id_map_find(&cn->place_of, node->agent_id) != ID_MAP_NONE) {
+        return;
     }
-    struct node_info *grown = realloc(cn->nodes, (cn->count + 1) * sizeof(*grown));
-    if (grown == NULL) {
+    if (!has_room(cn) || !id_map_put(&cn->place_of, node->agent_id, (uint32_t)cn->count)) {
         log_error("out of memory: joins will not wait for node %s", node->name);
         return;
     }
-    cn->nodes = grown;
     cn->nodes[cn->count++] = *node;
 }
 
@@ -101,6 +114,7 @@ static void want_node(struct connectivity *cn, uint64_t term, const struct node_
         cn->term = term;
         cn->restarted_term = 0;
         cn->count = 0;
+        id_map_free(&cn->place_of);
     }
     if (node->agent_id == peers_self(cn->needs.peers)->agent_id) {
         return;
@@ -245,6 +259,7 @@ void connectivity_free(struct connectivity *cn)
 {
     if (cn != NULL) {
         free(cn->nodes);
+        id_map_free(&cn->place_of);
         free(cn);
     }
 }

@@ -170,8 +170,8 @@ static void release_outsiders(struct peers *peers, const struct world *world)
 {
     for (size_t i = peers_count(peers); i-- > 0;) {
         struct peer *peer = peers_at(peers, i);
-        int64_t node = world_find_node(world, peer_node(peer)->name);
-        if (node < 0 || world->nodes[node].agent_id != peer_node(peer)->agent_id) {
+        int64_t node = world_find_agent(world, peer_node(peer)->agent_id);
+        if (node < 0 || strcmp(world->nodes[node].name, peer_node(peer)->name) != 0) {
             peers_unwant(peers, peer);
         }
     }
