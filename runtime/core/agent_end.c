@@ -24,6 +24,13 @@ enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms)
     return use->idle_since_ms == 0 ? AGENT_IDLE : judge_idle(use, now_ms - use->idle_since_ms);
 }
 
+/* Half of the time is left for the drain, and for repeating it. */
+bool agent_drains_alone(const struct agent_use *use, uint64_t now_ms)
+{
+    bool alone = !use->trainers && !use->job_done && use->idle_since_ms != 0;
+    return alone && now_ms - use->idle_since_ms >= use->linger_ms / 2;
+}
+
 enum agent_deaf agent_deaf_judge(const struct agent_hearing *hearing, uint64_t now_ms)
 {
     if (hearing->job_done || hearing->listening) {

@@ -31,6 +31,8 @@ enum agent_leave {
 };
 
 enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms);
+/* Whether it is time to bring to storage what only memory has, because no trainer may come back for it. */
+bool agent_drains_alone(const struct agent_use *use, uint64_t now_ms);
 
 struct agent_hearing {
     bool listening;    /* others can connect */

@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# Agents whose trainers do not come back end after linger_s. If a committed version is only in their memory, the log says
-# that it is lost, and what would have kept it. The next start is told, too, and does not begin afresh.
+# Agents whose trainers do not come back end after linger_s. If storage is full, so that a committed version stays in
+# their memory alone, the log says that it is lost. The next start is told, too, and does not begin afresh.
 . "$(dirname "$0")/lib.sh" "$1"
+needs_root
 excused="the memory is given up on purpose"
-linger_s=2
+mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
+at_end() { umount -l "$work/save"; }
+fault "disk full"
+head -c 8M /dev/zero >"$work/save/other"
+linger_s=4
 begin 1
 run_on a "0" --steps 100000 --step-ms 20
 wait_for 60 has_commits a 2 || die "no commit: $(out 0 | tail -3)"
 agent=$(agent_pid a)
 kill_trainers
+log_must_say a 60 'no trainer has come back for half of linger_s'
 log_must_say a 60 'exiting: no trainer has connected for linger_s'
-log_must_say a 1 'warn a version 1\.[0-9]+ is only in memory, and this node.s part of it is lost now: a longer linger_s'
+log_must_say a 1 'warn a version 1\.[0-9]+ is only in memory, and this node.s part of it is lost now: it could not be brought'
 ended() { ! builtin kill -0 "$agent" 2>/dev/null; }
 wait_for 60 ended || die "the agent has not ended"
+rm "$work/save/other"
 begin 1
 run_on a "0" --steps 3
 wait "${trainers[0]}" && die "the next start began afresh: $(out 0 | tail -3)"

@@ -457,11 +457,7 @@ static void do_drain(struct agent *agent, struct client *client, const json_t *r
         reply_error(client, &err);
         return;
     }
-    struct wire_note m = {.term = tc->world.term};
-    struct writer w = writer_new(0);
-    wire_note_encode(&m, &w);
-    rpc_send_coordinator(tc, WIRE_DRAIN_ASK, &w);
-    writer_free(&w);
+    rpc_ask_drain(tc);
     json_t *json = success_json();
     json_add(json, "draining", version_json(node_decision(tc->node)->watermark));
     reply(client, json);

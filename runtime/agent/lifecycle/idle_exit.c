@@ -5,6 +5,7 @@
 #include "agent/driver/term.h"
 #include "agent/ipc/ipc_server.h"
 #include "agent/lifecycle/fdstore.h"
+#include "agent/replication/peer_rpc.h"
 #include "agent/storage/metadata_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,6 +18,7 @@
 struct idle_exit {
     struct idle_exit_setup needs;
     uint64_t idle_since_ms; /* since when no trainer has been connected; 0: one is */
+    bool drain_asked;       /* since then */
     bool job_done;
     bool stop_forced; /* exit even if trainers are running */
 };
@@ -26,17 +28,35 @@ static bool draining(const struct term_context *tc)
     return tc != NULL && !tc->closed && !version_none(node_decision(tc->node)->drain);
 }
 
+static bool only_memory_has_newest(const struct term_context *tc)
+{
+    if (tc == NULL || tc->closed) {
+        return false;
+    }
+    const struct decision *d = node_decision(tc->node);
+    return version_cmp(d->watermark, d->published) > 0;
+}
+
+/* The agents of all nodes ask; one request is enough. */
+static void drain_alone(struct idle_exit *x, const struct agent_use *use)
+{
+    struct term_context *tc = *x->needs.term;
+    if (x->drain_asked || !only_memory_has_newest(tc) || !agent_drains_alone(use, clock_ms())) {
+        return;
+    }
+    x->drain_asked = true;
+    log_info("no trainer has come back for half of linger_s: what only memory has goes to storage");
+    rpc_ask_drain(tc);
+}
+
 /* Nobody has asked for this end, so it says what ends with it. */
 static void warn_of_loss(const struct idle_exit *x)
 {
     const struct term_context *tc = *x->needs.term;
-    if (tc == NULL || tc->closed) {
-        return;
-    }
-    const struct decision *d = node_decision(tc->node);
-    if (version_cmp(d->watermark, d->published) > 0) {
-        log_warn("version %" PRIu64 ".%" PRIu64 " is only in memory, and this node's part of it is lost now: a longer "
-                 "linger_s keeps it for longer, a shorter save_storage_interval makes the loss smaller",
+    if (only_memory_has_newest(tc)) {
+        const struct decision *d = node_decision(tc->node);
+        log_warn("version %" PRIu64 ".%" PRIu64 " is only in memory, and this node's part of it is lost now: it could "
+                 "not be brought to storage (see above why). A longer linger_s keeps memory for longer",
                  d->watermark.term, d->watermark.step);
     }
 }
@@ -61,9 +81,11 @@ void idle_exit_tick(struct idle_exit *x)
     switch (agent_leave_judge(&use, clock_ms())) {
     case AGENT_IN_USE:
         x->idle_since_ms = 0;
+        x->drain_asked = false;
         break;
     case AGENT_IDLE:
         x->idle_since_ms = x->idle_since_ms ? x->idle_since_ms : clock_ms();
+        drain_alone(x, &use);
         break;
     case AGENT_LEAVES_STOPPED:
         leave(x, "stopped with --force");
@@ -81,6 +103,7 @@ void idle_exit_tick(struct idle_exit *x)
 void idle_exit_trainer_connected(struct idle_exit *x)
 {
     x->job_done = false;
+    x->drain_asked = false;
     x->idle_since_ms = 0;
 }
 

@@ -136,3 +136,12 @@ void rpc_free(struct rpc *rpc)
 {
     free(rpc);
 }
+
+void rpc_ask_drain(struct term_context *tc)
+{
+    struct wire_note m = {.term = tc->world.term};
+    struct writer w = writer_new(0);
+    wire_note_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_DRAIN_ASK, &w);
+    writer_free(&w);
+}

@@ -28,6 +28,8 @@ void rpc_free(struct rpc *rpc);
 void rpc_send(struct term_context *tc, uint32_t node, uint16_t type, struct writer *w);
 /* To the coordinator, which may be this agent itself (then it is handled at once). */
 void rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer *w);
+/* Asks the coordinator to bring the newest committed version to storage. */
+void rpc_ask_drain(struct term_context *tc);
 /* The node index of a peer in the term context; NONE32 if it is not part of it. */
 uint32_t rpc_node_of(const struct term_context *tc, const struct peer *peer);
 /* Reports to the coordinator that this node has its memory; repeated at ticks until the coordinator's messages show

@@ -50,6 +50,19 @@ Test(agent_leave, waits_for_the_linger_time_whatever_it_writes)
     cr_assert_eq(agent_leave_judge(&use, SINCE + LINGER), AGENT_LEAVES_ALONE);
 }
 
+Test(agent_leave, leaves_half_of_the_linger_time_to_drain_what_only_memory_has)
+{
+    struct agent_use use = idle();
+    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER / 2 - 1));
+    cr_assert(agent_drains_alone(&use, SINCE + LINGER / 2));
+    use.trainers = true;
+    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "a trainer is there");
+    use = done();
+    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "the user has ended the job without it");
+    use = (struct agent_use){.linger_ms = LINGER};
+    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "the time begins now");
+}
+
 Test(agent_leave, comes_soon_when_the_job_is_done)
 {
     struct agent_use use = done();
