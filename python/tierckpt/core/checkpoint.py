@@ -13,7 +13,7 @@ from ..runtime import native
 from ..runtime.notices import Notices
 from ..runtime.settings import ConfigSource, Overrides, configuration, warn_of_memory
 from ..runtime.world import Oob, World, join_world
-from ..state import arguments
+from ..state import arguments, jsonstate
 from ..state.arguments import Models, Optimizers, Schedulers, Stateful
 from ..state.blobs import BlobTable, alike, lender
 from ..state.contents import Contents, Fence
@@ -409,6 +409,14 @@ class Checkpoint(lifetime.Closing):
             return None
         warn_of_derived(restored.version.step, rank, before, marks)
         return common
+
+    def outgrown(self, name: str, value: object) -> str | None:
+        """For adapters: why this value of a blob cannot be saved any more; None if it can."""
+        return self._blobs.outgrown(name, len(jsonstate.dumps(name, value)))
+
+    def count_as_loaded(self) -> None:
+        """For programs whose saves name what they replace: no warning if one saves and has not loaded."""
+        self._saving.loaded()
 
     # ---- save
 

@@ -69,6 +69,7 @@ class World:
     size: int
     oob: Oob
     group: ProcessGroup | None = None  # for CPU tensors; None: the default one, or there is one rank
+    members: tuple[int, ...] | None = None  # the ranks of torch.distributed that are in it; None: all
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order. pickle must be able to handle them. Collective."""
@@ -109,3 +110,24 @@ def join_world(group: ProcessGroup | None = None) -> World:
         return World(rank, size, Oob())
     group = _cpu_group(group)
     return World(rank, size, Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group)
+
+
+def world_of(group: ProcessGroup | None, alone: bool = False) -> World:
+    """The ranks of a process group as a job of their own, as torch.distributed.checkpoint understands process_group.
+    `alone`, or no process group at all: this rank. Collective over these ranks."""
+    if alone or not (dist.is_available() and dist.is_initialized()):
+        return World(0, 1, Oob())
+    if group is None or dist.get_world_size(group) == dist.get_world_size():
+        return join_world(group if group is not None and _sends_from_cpu(group) else None)
+    members = tuple(dist.get_process_group_ranks(group))
+    if not _sends_from_cpu(group):
+        group = dist.new_group(list(members), backend="gloo", use_local_synchronization=True)
+    size = len(members)
+    if size == 1:
+        return World(0, 1, Oob(), None, members)
+    return World(members.index(dist.get_rank()), size,
+                 Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group, members)
+
+
+def _sends_from_cpu(group: ProcessGroup) -> bool:
+    return torch.device("cpu") in group._device_types

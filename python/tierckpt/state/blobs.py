@@ -108,15 +108,20 @@ class BlobTable:
             if blob.reshard != "refuse":
                 client.set_reshard(self._key(blob), blob.reshard)
 
+    def outgrown(self, name: str, size: int) -> str | None:
+        """Why a value of this size cannot be saved; None if it can."""
+        room = self._capacity[name]
+        fits = size <= room
+        return None if fits else f"the state of {name} has grown to {size} bytes, and {room} are reserved for it"
+
     def take(self, client: native.Client) -> None:
         """Takes the present state for the next snapshot. Raises NoSpaceError if a value has outgrown its capacity."""
         for blob in self._blobs:
             data = jsonstate.dumps(blob.name, blob.capture())
-            if len(data) > self._capacity[blob.name]:
-                raise errors.NoSpaceError(
-                    f"the state of {blob.name} has grown to {len(data)} bytes, and "
-                    f"{self._capacity[blob.name]} are reserved for it: {errors.REFRESH}, which gives "
-                    f"it more, or init(capacity={{{blob.name!r}: bytes}})")
+            outgrown = self.outgrown(blob.name, len(data))
+            if outgrown is not None:
+                raise errors.NoSpaceError(f"{outgrown}: {errors.REFRESH}, which gives it more, or "
+                                          f"init(capacity={{{blob.name!r}: bytes}})")
             client.set_blob(self._key(blob), data)
 
     def left_out(self) -> list[str]:

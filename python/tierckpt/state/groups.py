@@ -44,3 +44,12 @@ def of_replicas(mesh: DeviceMesh, placements: Sequence[Placement]) -> Group:
     index = tuple(slice(None) if placement.is_replicate() else at
                   for placement, at in zip(placements, here, strict=True))
     return of_ranks(mesh.mesh[index].flatten().tolist())
+
+
+def within(name: str | None, members: Sequence[int]) -> str | None:
+    """The name of a group of ranks as the world of these ranks knows it: those of its ranks that are in it, by their
+    numbers in it."""
+    if name is None:
+        return None
+    ranks = map(int, name.removeprefix("ranks:").split(","))
+    return of_ranks(members.index(rank) for rank in ranks if rank in members).name

@@ -6,12 +6,13 @@ A new state dict is made for each save, so records find their tensors by name in
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch.distributed import ProcessGroup
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
@@ -80,10 +81,29 @@ class StateDict:
         records = {}
         for key, value in flat.items():
             if isinstance(value, DTensor):
-                records[key] = placer.record(scope + key, self._finder(key), eager=value.dim() == 0)
+                records[key] = self._in_world(placer.record(scope + key, self._finder(key), eager=value.dim() == 0))
+            elif isinstance(value, ShardedTensor):
+                records[key] = self._shard(key, value)
             elif torch.is_tensor(value):
                 records[key] = self._plain(key, value, holders[scope + key])
         return {key: record for key, record in records.items() if record is not None}
+
+    def _in_world(self, record: Record | None) -> Record | None:
+        """The record with the group in which the ranks of this world hold the same: a mesh may have others, too."""
+        if record is None or self._world.members is None:
+            return record
+        return replace(record, group=groups.within(record.group, self._world.members))
+
+    def _shard(self, key: str, tensor: ShardedTensor) -> Record | None:
+        """This rank's piece of a tensor of FullyShardedDataParallel without a mesh. A rank may have none."""
+        shards = tensor.local_shards()
+        if len(shards) > 1:
+            raise errors.UnsupportedError(f"{key} is a ShardedTensor of which this rank holds {len(shards)} pieces, "
+                                          "and only a single one can be saved")
+        if not shards:
+            return None
+        return Record(self._rules.scope + key, self._finder(key), tuple(tensor.size()),
+                      tuple(shards[0].metadata.shard_offsets), None, eager=False)
 
     def _plain(self, key: str, tensor: torch.Tensor, holders: list[int]) -> Record:
         """The lowest of the ranks that have this key saves under the plain name, which other programs and other numbers
@@ -102,7 +122,17 @@ class StateDict:
         return groups.of_process_group(rules.replicate_group)
 
     def _finder(self, key: str) -> Callable[[], torch.Tensor]:
-        return lambda: self._now[key]
+        return lambda: _here(self._now[key])
+
+    def changed(self, flat: dict[str, Any], paths: dict[str, tuple[Any, ...]]) -> str | None:
+        """Why this state dict cannot be saved with the layout that was registered; None if it can."""
+        new = [key for key in paths if key not in self.paths]
+        return _difference(self._form, _form(flat)) or (f"{new[0]} was not there" if new else None)
+
+    def covers(self, flat: dict[str, Any]) -> bool:
+        """Whether the tensors of this state dict are among the registered ones, in the same pieces."""
+        form = _form(flat)
+        return all(self._form.get(key) == form[key] for key in _tensors(form))
 
     def take(self, flat: dict[str, Any]) -> None:
         """Takes the state dict of the next save. Raises LayoutError if its tensors differ from the registered ones."""
@@ -128,9 +158,10 @@ class StateDict:
         return [Blob(self._rules.scope + LEAVES, self._capture, self._apply, capacity),
                 Blob(self._rules.scope + PATHS, lambda: self._paths_text, lambda _text: None)]
 
-    def _capture(self) -> dict[str, Any]:
+    def leaves_of(self, flat: dict[str, Any]) -> dict[str, Any]:
+        """What the blob LEAVES holds for this state dict."""
         plain, pickled = {}, {}
-        for key, value in self._now.items():
+        for key, value in flat.items():
             if torch.is_tensor(value):
                 continue
             if self._rules.pickle_leaves and not _is_json(key, value):
@@ -138,6 +169,9 @@ class StateDict:
             else:
                 plain[key] = value
         return {"plain": plain, "pickled": pickled}
+
+    def _capture(self) -> dict[str, Any]:
+        return self.leaves_of(self._now)
 
     def _apply(self, saved: dict[str, Any]) -> None:
         self._leaves = saved
@@ -183,7 +217,13 @@ def _is_json(key: str, value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    return torch.is_tensor(value) and not isinstance(value, DTensor)
+    return torch.is_tensor(value) and not isinstance(value, (DTensor, ShardedTensor))
+
+
+def _here(value: Any) -> torch.Tensor:
+    """The tensor of a record: of a ShardedTensor, the piece of this rank."""
+    found: torch.Tensor = value.local_shards()[0].tensor if isinstance(value, ShardedTensor) else value
+    return found
 
 
 def _holders(keys_by_rank: list[list[str]]) -> dict[str, list[int]]:
@@ -205,6 +245,9 @@ def _form(flat: dict[str, Any]) -> dict[str, object]:
 def _form_of(value: Any) -> str:
     if not torch.is_tensor(value):
         return _LEAF
+    if isinstance(value, ShardedTensor):
+        places = [shard.metadata.shard_offsets for shard in value.local_shards()]
+        return f"{value.dtype} {tuple(value.size())} in shards, here at {places}"
     where = f" {value.placements}" if isinstance(value, DTensor) else ""
     return f"{value.dtype} {tuple(value.shape)}{where}, here {tuple(local_of(value).shape)}"
 
