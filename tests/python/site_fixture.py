@@ -24,6 +24,21 @@ def site(request):
     shutil.rmtree(site.dir, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def job_site():
+    """The place of all jobs of a module whose programs configure nothing: the environment says where agents run."""
+    site = Site()
+    keys = {key: site.config[key] for key in ("runtime_dir", "net_address", "net_device", "linger_s", "log_level",
+                                              "restore_wait_ms", "memory_cap_bytes")}
+    site.config["job"] = ""  # agents of any job
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in keys.items():
+            patch.setenv(f"TIERCKPT_{key.upper()}", str(value))
+        yield site
+        site.kill_agents()
+        shutil.rmtree(site.dir, ignore_errors=True)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield

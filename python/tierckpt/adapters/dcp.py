@@ -35,11 +35,12 @@ from ..core import checkpoint
 from ..core.lifetime import Closing
 from ..runtime import control, native
 from ..runtime.settings import ConfigSource, Overrides
-from ..runtime.world import join_world
+from ..runtime.world import World, join_world
 from ..state.contents import Contents
-from ..state.walk_state_dict import Rules, StateDict, stateless
+from ..state.walk_state_dict import LEAVES, Rules, StateDict, stateless
 from .api_compat import RequiredApi, usable
 from .dcp_sources import other_layout, source
+from .storage_wait import trouble_of
 
 _DCP = "torch.distributed.checkpoint"
 _REQUIRED_API = (
@@ -112,14 +113,16 @@ class Tiers(Closing):
     pickle_leaves       True: values that are neither tensors nor JSON are pickled; default: they are refused
     capacity            bytes for the values that are not tensors; default: at least four times their present size. It
                         is a part of the layout
-    timeout_s           how many seconds a save waits for its commit, or until it is published, at most"""
+    timeout_s           how many seconds a save waits for its commit, or until it is published, at most
+    world               the ranks, for adapters whose job has not all of them; default: what `group` says"""
 
     def __init__(self, *, config: ConfigSource = None, overrides: Overrides = None, group: ProcessGroup | None = None,
                  replicate_group: ProcessGroup | None = None, private: Iterable[str] = (), pickle_leaves: bool = False,
-                 capacity: int | None = None, timeout_s: float = 600, scope: str = "") -> None:
+                 capacity: int | None = None, timeout_s: float = 600, scope: str = "",
+                 world: World | None = None) -> None:
         self.on = usable("tierckpt.dcp", "torch", _REQUIRED_API)
         self._config, self._overrides = config, overrides
-        self._group, self._capacity, self._timeout_s = group, capacity, timeout_s
+        self._group, self._world, self._capacity, self._timeout_s = group, world, capacity, timeout_s
         self._rules = Rules(replicate_group, tuple(private), pickle_leaves, scope)
         self._lock = threading.RLock()  # the library is called from one thread at a time
         self._copying = False
@@ -138,17 +141,32 @@ class Tiers(Closing):
     def _attach(self, flat: dict[str, Any], paths: dict[str, Any]) -> None:
         if self._checkpoint is not None:
             raise errors.InvalidArgumentError("these tiers are attached already: close them first")
-        self.world = join_world(self._group)
+        self.world = self._world or join_world(self._group)
         self.walk = StateDict(flat, paths, self.world, self._rules)
         contents = Contents(self.walk.records, self.walk.blobs(self._capacity))
         self._checkpoint = checkpoint.attach(contents, world=self.world, config=self._config,
                                              overrides=self._overrides)
         self._unhook = register_optimizer_step_pre_hook(lambda *_: self.fence()).remove
 
+    def obstacle(self, state_dict: Mapping[str, Any]) -> str | None:
+        """Why this state dict can only be saved after another attach; None if it can be saved now."""
+        flat, paths = flatten(state_dict)
+        return self.walk.changed(flat, paths) or self._attached().outgrown(self.scope + LEAVES,
+                                                                           self.walk.leaves_of(flat))
+
+    def covers(self, state_dict: Mapping[str, Any]) -> bool:
+        """Whether all tensors of this state dict are registered, in the same pieces."""
+        return self.walk.covers(flatten(state_dict)[0])
+
     @property
     def attached(self) -> bool:
         """Whether a layout is registered."""
         return self._checkpoint is not None
+
+    def count_as_loaded(self) -> None:
+        """As Checkpoint.count_as_loaded."""
+        if self._checkpoint is not None:
+            self._checkpoint.count_as_loaded()
 
     @property
     def scope(self) -> str:
@@ -226,16 +244,24 @@ class Tiers(Closing):
                 pass
         return True
 
-    def wait(self, step: int, to_storage: bool) -> None:
+    def wait(self, step: int, to_storage: bool, while_healthy: bool = False) -> None:
         """Waits until this step is committed, or published. Meanwhile training may continue in another thread. Raises
-        TimedOutError after timeout_s seconds, CanceledError if the save was discarded."""
+        TimedOutError after timeout_s seconds, CanceledError if the save was discarded, and with while_healthy IoError
+        as soon as there is trouble with storage."""
         deadline, pause = time.monotonic() + self._timeout_s, 0.001
         while not self.reached(step, to_storage):
+            trouble = self._trouble() if to_storage and while_healthy else None
+            if trouble is not None:
+                raise errors.IoError(f"step {step} is not on storage: {trouble}")
             if time.monotonic() >= deadline:
                 raise errors.TimedOutError(f"step {step} is not {'published' if to_storage else 'committed'} after "
                                            f"{self._timeout_s} s; it may still become so (tierckpt status)")
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
+
+    def _trouble(self) -> str | None:
+        with self._lock:
+            return trouble_of(self._attached())
 
     def reached(self, step: int, to_storage: bool) -> bool:
         """Whether this step is committed, or published. Raises CanceledError if the save was discarded."""
@@ -253,8 +279,12 @@ class Tiers(Closing):
         if not self.on:
             return None
         self._plan = self._ask_plan(None)
-        plan = (self._plan or {}).get("plan")
-        return max(control.version_of(plan, "version"), other_layout(plan))[1] or None
+        return _found(self._plan)[1] or None
+
+    def found(self, step: int | None) -> native.Version:
+        """The version that a load of this step, or of the newest, would find; NO_VERSION if there is none. Collective.
+        """
+        return _found(self._ask_plan(step))
 
     def _ask_plan(self, step: int | None) -> dict[str, Any] | None:
         """What a restore of this step would do, according to the agent of rank 0."""
@@ -307,6 +337,11 @@ class Tiers(Closing):
         self._checkpoint = self._pool = self._unhook = None
 
 
+def _found(answer: dict[str, Any] | None) -> native.Version:
+    plan = (answer or {}).get("plan")
+    return max(control.version_of(plan, "version"), other_layout(plan))
+
+
 # ---- save
 
 
@@ -316,12 +351,14 @@ class StorageWriter(torch_storage.StorageWriter):
     step is committed, or published."""
 
     _synchronize_after_execute = False
+    _while_healthy = False  # whether a save fails as soon as storage does, or waits for it
 
     def __init__(self, tiers: Tiers, checkpoint_id: CheckpointId | None = None, to_storage: bool | None = None) -> None:
         self._tiers = tiers
         self._to_storage = to_storage
         self._step = None if checkpoint_id is None else step_of(checkpoint_id)
         self._staged: tuple[int, bool] | None = None  # step, and whether it goes to storage
+        self._written: tuple[int, bool] | None = None
         self._use_collectives = True
 
     def __reduce__(self) -> NoReturn:
@@ -348,19 +385,25 @@ class StorageWriter(torch_storage.StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
-        world = dist.get_world_size() if dist.is_initialized() else 1
+        world = self._world_size()
         if self._use_collectives and len(plans) != world:
             raise errors.InvalidArgumentError(
                 f"{len(plans)} of {world} ranks save: all ranks of the job must, those that "
                 "hold replicas too (a process_group must have them all)")
         return plans
 
+    def _world_size(self) -> int:
+        if self._tiers.attached:
+            return self._tiers.world.size
+        return dist.get_world_size() if dist.is_initialized() else 1
+
     def write_data(self, plan: Any, planner: Any) -> torch.futures.Future[list[torch_storage.WriteResult]]:
         if self._tiers.on:
             staged = self._staged or self._take(*_flattened_by(planner))
             self._staged = None
             self._tiers.settle()
-            self._tiers.wait(*staged)
+            self._tiers.wait(*staged, while_healthy=self._while_healthy)
+            self._written = staged
         done: torch.futures.Future[list[torch_storage.WriteResult]] = torch.futures.Future()
         written = plan.items if self._tiers.on else ()
         done.set_result([torch_storage.WriteResult(item.index, 0, None) for item in written])

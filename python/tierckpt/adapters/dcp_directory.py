@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory that a checkpoint id names: the files of a published version, as hard links.
+
+So it takes no space of its own, and stays when the version is pruned. It appears whole or not at all. A new checkpoint
+of the same id replaces the files of the old one and leaves all others."""
+
+import ctypes
+import errno
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from .. import errors
+from ..runtime.native import Version
+
+log = logging.getLogger("tierckpt")
+
+_MANIFEST = "manifest.json"
+_AT_FDCWD, _EXCHANGE = -100, 2
+_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
+    """(job, version) of the checkpoint in this directory; None if it has none of ours. Raises IoError if that cannot be
+    read."""
+    _finish(Path(path))
+    try:
+        manifest = json.loads((Path(path) / _MANIFEST).read_bytes())
+        return manifest["job"], Version(manifest["term"], manifest["step"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise errors.IoError(f"{path}: {_MANIFEST} cannot be read: {error}") from error
+
+
+def is_of_torch(path: str | os.PathLike[str]) -> bool:
+    """Whether torch.distributed.checkpoint has written this directory by itself."""
+    return (Path(path) / ".metadata").exists()
+
+
+def place(version: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Makes the directory `path` of the files of a version. Raises IoError if it cannot be made, ConfigError if it is
+    on another file system."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _finish(target)
+        made = _sibling(target, "new")
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        for file in sorted(Path(version).iterdir()):
+            os.link(file, made / file.name, follow_symlinks=False)
+        _sync(made)
+        _put(made, target)
+        _sync(target.parent)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise other_file_system(str(path), str(version)) from error
+        raise errors.IoError(f"{path}: the files of {version} cannot be linked there: {error}") from error
+
+
+def other_file_system(path: str, save_dir: str) -> errors.ConfigError:
+    return errors.ConfigError(f"checkpoint_id {path} is on another file system than save_dir {save_dir}, so that they "
+                              "cannot share files: give a save_dir on the same one, or none")
+
+
+def _sibling(target: Path, what: str) -> Path:
+    return target.parent / f".{target.name}.tierckpt-{what}"
+
+
+def _put(made: Path, target: Path) -> None:
+    """Moves a new directory to its place."""
+    if not target.is_dir():
+        os.rename(made, target)
+        return
+    old = _sibling(target, "old")
+    log.info("%s: the checkpoint that is there is replaced", target)
+    if _exchange(made, target):
+        os.rename(made, old)
+    else:  # not every file system can do it at once
+        os.rename(target, old)
+        os.rename(made, target)
+    _finish(target)
+
+
+def _finish(target: Path) -> None:
+    """Finishes a replacement, which may have been interrupted in another process."""
+    old = _sibling(target, "old")
+    if not old.is_dir():
+        return
+    if not target.exists():
+        os.rename(old, target)
+        return
+    for file in old.iterdir():
+        if not _is_part_of_a_checkpoint(file.name) and not (target / file.name).exists():
+            os.rename(file, target / file.name)
+    shutil.rmtree(old)
+
+
+def _is_part_of_a_checkpoint(name: str) -> bool:
+    return name in (_MANIFEST, ".metadata") or name.endswith(".distcp") or \
+        (name.startswith("shard-") and name.endswith(".safetensors"))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchanges two directories at once; false if this file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number not in _NO_EXCHANGE:
+        raise OSError(number, os.strerror(number), str(other))
+    return False
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

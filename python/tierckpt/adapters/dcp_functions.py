@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""save, async_save and load with the arguments of torch.distributed.checkpoint, and nothing before them.
+
+    import tierckpt.dcp as dcp          # instead of torch.distributed.checkpoint
+
+    dcp.save(state_dict, checkpoint_id="runs/step-100")
+    dcp.load(state_dict, checkpoint_id="runs/step-100")
+
+docs/frameworks/dcp-lines.md says what reaches storage, and when."""
+
+import concurrent.futures
+import importlib
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint import storage as torch_storage
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import LoadPlanner, SavePlanner
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+from .. import errors
+from ..runtime.settings import ConfigSource, Overrides
+from .dcp_ids import CheckpointPath, Named, named
+from .dcp_series import Series, Settings
+
+log = logging.getLogger("tierckpt")
+
+_SERIES_AT_ONCE = 4
+
+
+def of_torch(name: str) -> Any:
+    """Whatever else torch.distributed.checkpoint has, for programs that import tierckpt.dcp in its place."""
+    return getattr(importlib.import_module("torch.distributed.checkpoint"), name)
+
+
+class _Program:
+    """What the functions of this module share: the series that this process has open, the one used last at the end."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self._series: OrderedDict[tuple[Any, ...], Series] = OrderedDict()
+        self._uploads: set[Future[Any]] = set()
+
+    def series(self, name: Named, group: ProcessGroup | None, no_dist: bool) -> Series:
+        self._settle()
+        if self.settings is None:
+            self.settings = Settings(config=os.environ.get("TIERCKPT_CONFIG"))
+        key = (name.series, _members(group), no_dist)
+        if key not in self._series:
+            self._make_room()
+            self._series[key] = Series(self.settings, name, group, no_dist)
+        self._series.move_to_end(key)
+        return self._series[key]
+
+    def _settle(self) -> None:
+        """Waits for the saves in the background: their threads use the process group that the next call uses, too."""
+        concurrent.futures.wait(self._uploads)
+        self._uploads.clear()
+
+    def _make_room(self) -> None:
+        if len(self._series) == _SERIES_AT_ONCE:
+            (series, *_), oldest = self._series.popitem(last=False)
+            log.warning("%d series of checkpoint ids are in use, each with memory of its own: %s is closed. Ids are "
+                        "one series if they differ only in a number at the end", _SERIES_AT_ONCE + 1, series)
+            oldest.close()
+
+    def started(self, upload: Future[Any]) -> None:
+        self._uploads.add(upload)
+
+    def close(self, job_done: bool | None) -> None:
+        self._settle()
+        while self._series:
+            self._series.popitem()[1].close(job_done)
+        self.settings = None
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._series)
+
+
+def _members(group: ProcessGroup | None) -> tuple[int, ...] | None:
+    """The ranks of a group, None for all of them."""
+    if group is None or dist.get_world_size(group) == dist.get_world_size():
+        return None
+    return tuple(dist.get_process_group_ranks(group))
+
+
+_program = _Program()
+
+
+def configure(config: ConfigSource = None, *, overrides: Overrides = None, replicate_group: ProcessGroup | None = None,
+              private: Iterable[str] = (), capacity: int | None = None, timeout_s: float = 600,
+              overlap: bool = False) -> None:
+    """Not required. Call it before the first save or load, to have other settings than the defaults.
+
+    config, overrides   keys of the configuration; without `config` that of $TIERCKPT_CONFIG, if it is set. Without
+                        save_dir, versions are beside the checkpoints, in the hidden directory .tierckpt. Without
+                        save_storage_interval every save goes to storage
+    replicate_group, private, capacity, timeout_s   as for tierckpt.dcp.Tiers
+    overlap             True: async_save returns before everything is copied; the step of any torch optimizer waits for
+                        the rest, and before other changes of tensors the program must (response.staging_completion)
+
+    Raises InvalidArgumentError after the first save or load."""
+    if _program.in_use:
+        raise errors.InvalidArgumentError("tierckpt.dcp.configure comes before the first save and load: call "
+                                          "tierckpt.dcp.close first")
+    source = os.environ.get("TIERCKPT_CONFIG") if config is None else config
+    _program.settings = Settings(source, tuple((overrides or {}).items()), replicate_group, tuple(private), capacity,
+                                 timeout_s, overlap)
+
+
+def close(job_done: bool | None = None) -> None:
+    """Not required. Waits for the saves in the background and ends the use of Tierckpt. By default memory is freed if
+    everything that it holds is on storage. job_done=True frees it, False keeps it for linger_s seconds, as it is kept
+    if a program does not call this."""
+    _program.close(job_done)
+
+
+def save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = None,
+         storage_writer: torch_storage.StorageWriter | None = None, planner: SavePlanner | None = None,
+         process_group: ProcessGroup | None = None, no_dist: bool = False, use_collectives: bool = True) -> Metadata:
+    """As torch.distributed.checkpoint.save. Returns when the checkpoint is in memory and, unless save_storage_interval
+    says otherwise, in the directory checkpoint_id. A storage_writer saves by itself, without Tierckpt."""
+    options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist,
+               "use_collectives": use_collectives}
+    writer = storage_writer
+    if checkpoint_id is not None and storage_writer is None:
+        name = named(checkpoint_id)
+        series = _program.series(name, process_group, no_dist)
+        if series.tiers.on:
+            writer, checkpoint_id = series.writer(state_dict, name, use_collectives), None
+    return state_dict_saver.save(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), storage_writer=writer,
+                                 **options)
+
+
+def _as_torch_has_it(checkpoint_id: CheckpointPath | None) -> str | os.PathLike[str] | None:
+    return str(checkpoint_id) if isinstance(checkpoint_id, int) else checkpoint_id
+
+
+class AsyncSave(Future[Any]):
+    """What async_save returns: a future that is done when the save is, with the attributes of an AsyncSaveResponse."""
+
+    staging_completion: Future[Any]
+
+    @property
+    def upload_completion(self) -> "AsyncSave":
+        return self
+
+
+def async_save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = None,
+               storage_writer: torch_storage.StorageWriter | None = None,
+               planner: SavePlanner | None = None, process_group: ProcessGroup | None = None,
+               async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD, async_stager: Any = None,
+               no_dist: bool = False, use_collectives: bool = True) -> Any:
+    """As torch.distributed.checkpoint.async_save: returns when everything is copied, after the save before it is done.
+    The future is done when save would return. A storage_writer saves by itself, without Tierckpt."""
+    options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist,
+               "use_collectives": use_collectives}
+    own = checkpoint_id is not None and storage_writer is None
+    name = named(checkpoint_id) if own and checkpoint_id is not None else None
+    series = None if name is None else _program.series(name, process_group, no_dist)
+    if name is None or series is None or not series.tiers.on:
+        return state_dict_saver.async_save(
+            state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), storage_writer=storage_writer,
+            async_checkpointer_type=async_checkpointer_type, async_stager=async_stager, **options)
+    _refuse(async_checkpointer_type, async_stager)
+    writer = series.writer(state_dict, name, use_collectives)
+    response: Any = state_dict_saver.async_save(state_dict, storage_writer=writer, **options)
+    if not (_program.settings and _program.settings.overlap):
+        response.staging_completion.result()
+    _program.started(response.upload_completion)
+    return _followed(response)
+
+
+def _refuse(kind: AsyncCheckpointerType, stager: Any) -> None:
+    if kind != AsyncCheckpointerType.THREAD or stager is not None:
+        raise errors.UnsupportedError("the agents of Tierckpt take the place of AsyncCheckpointerType.PROCESS and of "
+                                      "async_stager: leave them out, or pass a storage_writer of torch")
+
+
+def _followed(response: Any) -> AsyncSave:
+    answer = AsyncSave()
+    answer.staging_completion = response.staging_completion
+    answer.set_running_or_notify_cancel()
+
+    def done(upload: Future[Any]) -> None:
+        fault = upload.exception()
+        if fault is None:
+            answer.set_result(upload.result())
+        else:
+            answer.set_exception(fault)
+
+    response.upload_completion.add_done_callback(done)
+    return answer
+
+
+def load(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = None,
+         storage_reader: torch_storage.StorageReader | None = None, planner: LoadPlanner | None = None,
+         process_group: ProcessGroup | None = None, no_dist: bool = False) -> None:
+    """As torch.distributed.checkpoint.load: fills the state dict in place, from memory where that has the checkpoint,
+    else from its directory. A directory that torch has written is read by torch. Raises NotFoundError if nothing was
+    saved under this id. A storage_reader loads by itself."""
+    options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist}
+    if checkpoint_id is None or storage_reader is not None:
+        state_dict_loader.load(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id),
+                               storage_reader=storage_reader, **options)
+        return
+    name = named(checkpoint_id)
+    series = _program.series(name, process_group, no_dist)
+    if not series.tiers.on:
+        state_dict_loader.load(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), **options)
+        return
+    reader = series.reader(state_dict, name)
+    state_dict_loader.load(state_dict, storage_reader=reader, **options)
+    series.loaded(reader)

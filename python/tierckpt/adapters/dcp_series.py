@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A series of checkpoints that torch.distributed.checkpoint names by their paths: one job of Tierckpt, with one layout
+at a time."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributed import ProcessGroup
+from torch.distributed.checkpoint import storage as torch_storage
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+from .. import errors
+from ..core.published import open_published
+from ..runtime import control
+from ..runtime.native import NO_VERSION, Version
+from ..runtime.settings import ConfigSource, values_of
+from ..runtime.world import world_of
+from . import dcp_directory
+from .dcp import StorageReader, StorageWriter, Tiers
+from .dcp_ids import Named
+
+log = logging.getLogger("tierckpt")
+
+_KEPT = 2  # the newest versions beside those that ids name
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of tierckpt.dcp.configure, and their defaults without it."""
+
+    config: ConfigSource = None
+    overrides: tuple[tuple[str, Any], ...] = ()
+    replicate_group: ProcessGroup | None = None
+    private: tuple[str, ...] = ()
+    capacity: int | None = None
+    timeout_s: float = 600
+    overlap: bool = False
+
+    def values(self) -> dict[str, Any]:
+        return values_of(self.config, dict(self.overrides))
+
+    def keys_for(self, name: Named) -> dict[str, Any]:
+        """The keys that override those of the configuration, for the job of one series."""
+        values = self.values()
+        save_dir = os.path.expanduser(str(values["save_dir"])) if "save_dir" in values else None
+        if save_dir is not None and _device(save_dir) != _device(name.home):
+            raise dcp_directory.other_file_system(name.path, save_dir)
+        return {"save_dir": os.path.join(name.home, ".tierckpt"), "max_ckpt_num": _KEPT,
+                **{key: values[key] for key in ("save_dir", "max_ckpt_num") if key in values}, **dict(self.overrides),
+                "job": f"{values.get('job', 'dcp')}-{name.digest}"}
+
+
+def _device(path: str) -> int:
+    """The file system of a path that need not exist yet."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What rank 0 finds where an id points, before anything is attached."""
+
+    version: Version = NO_VERSION
+    of_torch: bool = False
+    job_is_known: bool = False  # something of this series was saved, or begun
+    memory_may_help: bool = False
+
+
+class Series:
+    """Of one process, for the ranks of one process group."""
+
+    def __init__(self, settings: Settings, name: Named, group: ProcessGroup | None, no_dist: bool) -> None:
+        self._settings, self._keys = settings, settings.keys_for(name)
+        self.world = world_of(group, no_dist)
+        self.always_to_storage = "save_storage_interval" not in settings.values()
+        self.tiers = Tiers(config=settings.config, overrides=self._keys, replicate_group=settings.replicate_group,
+                           private=settings.private, pickle_leaves=True, capacity=settings.capacity,
+                           timeout_s=settings.timeout_s, world=self.world)
+        self._last = 0
+
+    # ---- save
+
+    def writer(self, state_dict: Mapping[str, Any], name: Named, use_collectives: bool) -> "DirectoryWriter":
+        """For one save of this state dict; a state dict of another layout than before is registered first. Collective,
+        unless use_collectives is false and the layout is registered."""
+        step = self._last + 1 if name.number is None else name.number
+        if "save_dir" not in self._settings.values():
+            os.makedirs(name.home, exist_ok=True)  # as torch does it
+        if self.tiers.attached and self._must_attach_again(state_dict, step, use_collectives):
+            self.tiers.close(job_done=False)
+        self._attach(state_dict)
+        self._last = step
+        return DirectoryWriter(self, name, step)
+
+    def _must_attach_again(self, state_dict: Mapping[str, Any], step: int, use_collectives: bool) -> bool:
+        """Whether this rank or another one has another layout, or steps go back, which only a new term may."""
+        obstacle = self.tiers.obstacle(state_dict)
+        obstacles = self.world.gather(obstacle) if use_collectives else [obstacle]
+        changed = next((one for one in obstacles if one is not None), None)
+        if changed is not None:
+            log.info("the state dict is registered again: %s", changed)
+        return changed is not None or step <= self._last
+
+    def _attach(self, state_dict: Mapping[str, Any]) -> None:
+        if not self.tiers.attached:
+            self.tiers.attach(state_dict)
+            self.tiers.count_as_loaded()
+            self._last = 0
+
+    def place(self, name: Named, step: int) -> None:
+        """Makes the directory that an id names, of a step that is published."""
+        with open_published(self._settings.config, step=step, overrides=self._keys) as version:
+            dcp_directory.place(version.info.path, name.path)
+
+    # ---- load
+
+    def reader(self, state_dict: Mapping[str, Any], name: Named) -> torch_storage.StorageReader:
+        """Of the newest that was saved under this id, in memory or on storage. Collective. Raises NotFoundError if
+        nothing was saved."""
+        found: _Found = self.world.gather(self._look(name) if self.world.rank == 0 else None)[0]
+        if found.of_torch:
+            log.info("%s was written by torch, and is read by it", name.path)
+            return FileSystemReader(name.path)
+        if self.tiers.attached or found.memory_may_help or found.version == NO_VERSION:
+            if self._newer_than_directory(state_dict, name, found):
+                return self.tiers.reader(name.number)
+        if found.version == NO_VERSION:
+            raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint in this directory, "
+                                       "and none in memory")
+        return StorageReader(name.path)
+
+    def _look(self, name: Named) -> _Found:
+        there = dcp_directory.version_at(name.path)
+        if there is None and dcp_directory.is_of_torch(name.path):
+            return _Found(of_torch=True)
+        job, version = there or ("", NO_VERSION)
+        known = os.path.isdir(os.path.join(self._keys["save_dir"], self._keys["job"]))
+        return _Found(version, job_is_known=known, memory_may_help=job == self._keys["job"] and self._agent_is_free())
+
+    def _agent_is_free(self) -> bool:
+        """Whether an agent of this series has been left here by as many ranks as there are now."""
+        status = control.ask(self._settings.config, self._keys, "status")
+        return status is not None and not status.get("trainers") and status.get("ranks") == self.world.size
+
+    def _newer_than_directory(self, state_dict: Mapping[str, Any], name: Named, found: _Found) -> bool:
+        """Whether the agents have this id at least as new as its directory. Collective."""
+        if not (self.tiers.attached or found.job_is_known):
+            return False
+        self._attach(state_dict)
+        version = self.tiers.found(name.number)
+        if version == NO_VERSION or version < found.version:
+            return False
+        return found.version == NO_VERSION or all(self.world.gather(self.tiers.covers(state_dict)))
+
+    def loaded(self, reader: torch_storage.StorageReader) -> None:
+        """After a load: steps go on from there."""
+        if isinstance(reader, StorageReader) and self.tiers.attached:
+            self._last = reader.step or 0
+
+    # ---- end
+
+    def close(self, job_done: bool | None = None) -> None:
+        """None: the agents end if they hold nothing that is not on storage."""
+        if self.tiers.attached:
+            stats = self.tiers.stats()
+            done = stats.published_step >= stats.committed_step if job_done is None else job_done
+            self.tiers.close(done)
+
+
+class DirectoryWriter(StorageWriter):
+    """Saves one state dict, and makes the directory of its id as soon as it is on storage."""
+
+    _while_healthy = True
+
+    def __init__(self, series: Series, name: Named, step: int) -> None:
+        super().__init__(series.tiers, step, True if series.always_to_storage else None)
+        self._series, self._name = series, name
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        if self._written is not None and self._written[1] and self._series.world.rank == 0:
+            self._series.place(self._name, self._written[0])

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""save, async_save and load with the arguments of torch.distributed.checkpoint and nothing before them."""
+
+import io
+import json
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as stock
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+import tierckpt
+import tierckpt.dcp as dcp
+from harness import Nursery, run
+from tierckpt.adapters import dcp_functions
+
+NURSERY = "test_dcp_lines"
+
+
+@pytest.fixture(scope="module")
+def nursery(job_site, tmp_path_factory):
+    with Nursery(tmp_path_factory.mktemp("nursery"), NURSERY) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def here(job_site, tmp_path, monkeypatch):
+    """An empty working directory, and a program that has not used the functions yet."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    dcp.close(job_done=True)
+
+
+def state(value, **more):
+    return {"model": {"w": torch.full((6,), float(value))}, "step": value, **more}
+
+
+def loaded(checkpoint_id, **more):
+    found = state(0, **more)
+    dcp.load(found, checkpoint_id=checkpoint_id)
+    return found
+
+
+def value_of(checkpoint_id):
+    found = loaded(checkpoint_id)
+    assert found["model"]["w"].tolist() == [float(found["step"])] * 6
+    return found["step"]
+
+
+def sources():
+    """Whether the last load of each series was one from memory."""
+    return [series.tiers.attached and series.tiers.restored is not None
+            for series in dcp_functions._program._series.values()]
+
+
+@pytest.mark.parametrize("checkpoint_id", ["checkpoint", "runs/step-120", "120", "runs/step-7/model"])
+def test_what_is_saved_is_in_its_directory_and_loaded_from_memory(here, checkpoint_id):
+    dcp.save(state(3), checkpoint_id=checkpoint_id)
+    assert (here / checkpoint_id / "manifest.json").exists()
+    assert value_of(checkpoint_id) == 3
+    assert sources() == [True]
+
+
+def test_all_ids_of_a_series_stay(here):
+    for step in (100, 200, 300, 400):
+        dcp.save(state(step), checkpoint_id=f"runs/step-{step}")
+    assert [value_of(f"runs/step-{step}") for step in (400, 100, 300)] == [400, 100, 300]
+
+
+def test_same_id_or_an_earlier_number_is_saved_again(here):
+    for checkpoint_id, value in (("a", 1), ("a", 2), ("s-5", 3), ("s-5", 4), ("s-3", 5)):
+        dcp.save(state(value), checkpoint_id=checkpoint_id)
+    assert [value_of(checkpoint_id) for checkpoint_id in ("a", "s-5", "s-3")] == [2, 4, 5]
+
+
+def test_another_program_loads_the_directory_also_if_it_was_moved(here, job_site):
+    dcp.save(state(3), checkpoint_id="runs/step-5")
+    dcp.close(job_done=True)
+    job_site.kill_agents()
+    os.rename("runs/step-5", "elsewhere")
+    assert value_of("elsewhere") == 3
+    assert sources() == [False]
+
+
+def test_layouts_may_differ_within_a_series_and_parts_are_loaded(here):
+    dcp.save(state(1), checkpoint_id="s-1")
+    dcp.save(state(2, more={"bias": torch.ones(3)}), checkpoint_id="s-2")
+    dcp.save(state(3, text="x" * 300_000), checkpoint_id="s-3")
+    assert [value_of(f"s-{step}") for step in (3, 2, 1)] == [3, 2, 1]
+    assert loaded("s-3", text="")["text"] == "x" * 300_000
+    assert loaded("s-2", more={"bias": torch.zeros(3)})["more"]["bias"].tolist() == [1.0] * 3
+
+
+def test_model_and_optimizer_are_saved_alternately(here):
+    for step in (1, 2):
+        dcp.save({"w": torch.full((4,), float(step))}, checkpoint_id=f"{step}/model")
+        dcp.save({"m": torch.full((9,), float(step))}, checkpoint_id=f"{step}/optim")
+    weights, moments = {"w": torch.zeros(4)}, {"m": torch.zeros(9)}
+    dcp.load(weights, checkpoint_id="2/model")
+    dcp.load(moments, checkpoint_id="1/optim")
+    assert weights["w"].tolist() == [2.0] * 4 and moments["m"].tolist() == [1.0] * 9
+
+
+def test_async_save_may_be_followed_by_any_change(here):
+    saved = state(4)
+    future = dcp.async_save(saved, checkpoint_id="s-1")
+    saved["model"]["w"].zero_()
+    future.result()
+    assert future.upload_completion.done() and future.staging_completion.done()
+    assert value_of("s-1") == 4
+
+
+def test_saves_in_the_background_follow_each_other(here):
+    futures = [dcp.async_save(state(step), checkpoint_id=f"s-{step}") for step in (1, 2, 3)]
+    assert futures[0].done() and futures[1].done()
+    futures[2].result()
+    assert [value_of(f"s-{step}") for step in (1, 2, 3)] == [1, 2, 3]
+
+
+class Counter:
+    """A Stateful object with a leaf that no JSON can hold, as the trainer's state in some frameworks."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def state_dict(self):
+        buffer = io.BytesIO()
+        torch.save(self.step, buffer)
+        return {"step": buffer, "seen": {self.step}}
+
+    def load_state_dict(self, found):
+        found["step"].seek(0)
+        self.step = torch.load(found["step"])
+        assert found["seen"] == {self.step}
+
+
+def test_stateful_objects_and_pickled_leaves_are_as_in_dcp(here):
+    dcp.save({"train_state": Counter(5), **state(5)}, checkpoint_id="checkpoint")
+    other = {"train_state": Counter(0), **state(0)}
+    dcp.load(other, checkpoint_id="checkpoint")
+    assert other["train_state"].step == 5 and other["step"] == 5
+
+
+def test_directory_of_torch_is_loaded(here):
+    stock.save(state(6), checkpoint_id="theirs", no_dist=True)
+    assert value_of("theirs") == 6
+    dcp.save(state(7), checkpoint_id="theirs")
+    assert value_of("theirs") == 7
+
+
+def test_writer_and_reader_of_torch_work_by_themselves(here):
+    dcp.save(state(8), storage_writer=dcp.FileSystemWriter("theirs"))
+    assert os.path.exists("theirs/.metadata") and not os.path.exists(".tierckpt")
+    found = state(0)
+    dcp.load(found, storage_reader=dcp.FileSystemReader("theirs"))
+    assert found["step"] == 8
+
+
+def test_what_was_not_saved_is_not_found_and_leaves_nothing(here):
+    with pytest.raises(tierckpt.NotFoundError, match="nothing was saved as .*/checkpoint: "):
+        dcp.load(state(0), checkpoint_id="checkpoint")
+    assert os.listdir() == []
+
+
+def test_transforming_planner_and_other_processes_are_refused(here):
+    class Halves(stock.DefaultSavePlanner):
+        def transform_object(self, write_item, object):
+            return super().transform_object(write_item, object)
+
+    with pytest.raises(CheckpointException, match="Halves is not supported"):
+        dcp.save(state(1), checkpoint_id="checkpoint", planner=Halves())
+    with pytest.raises(tierckpt.UnsupportedError, match="the place of AsyncCheckpointerType.PROCESS"):
+        dcp.async_save(state(1), checkpoint_id="checkpoint", async_checkpointer_type=AsyncCheckpointerType.PROCESS)
+    assert not os.path.exists("checkpoint")
+
+
+def test_planner_that_only_plans_is_used(here):
+    dcp.save(state(2), checkpoint_id="checkpoint", planner=dcp.DefaultSavePlanner(enable_plan_caching=True))
+    found = {"model": {"w": torch.zeros(6)}, "step": 0, "absent": 1}
+    dcp.load(found, checkpoint_id="checkpoint", planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
+    assert found["step"] == 2 and found["absent"] == 1
+
+
+def test_with_an_interval_other_saves_stay_in_memory(here, job_site):
+    dcp.configure(overrides={"save_storage_interval": 2})
+    for step in (1, 2, 3):
+        dcp.save(state(step), checkpoint_id=f"s-{step}")
+    assert [os.path.exists(f"s-{step}") for step in (1, 2, 3)] == [False, True, False]
+    assert value_of("s-3") == 3
+    dcp.close(job_done=False)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    assert value_of("s-3") == 3
+    assert value_of("s-2") == 2
+
+
+def test_configuration_of_the_environment_names_job_and_directory(here, monkeypatch):
+    (here / "config.json").write_text(json.dumps({"job": "mine", "save_dir": "below"}))
+    monkeypatch.setenv("TIERCKPT_CONFIG", str(here / "config.json"))
+    dcp.save(state(1), checkpoint_id="below/any/where-5")
+    job, = (path.name for path in (here / "below").iterdir() if path.name.startswith("mine-"))
+    assert (here / "below" / job / "LATEST").exists() and value_of("below/any/where-5") == 1
+
+
+def test_other_file_system_is_one_error_before_anything_is_saved(here, tmp_path):
+    if os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip("/dev/shm is not another file system than the one of the tests")
+    dcp.configure(overrides={"save_dir": "/dev/shm"})
+    with pytest.raises(tierckpt.ConfigError, match="is on another file system than save_dir /dev/shm"):
+        dcp.save(state(1), checkpoint_id="checkpoint")
+    assert os.listdir() == []
+
+
+def test_more_series_than_a_process_keeps_open_are_told_of_and_saved(here, caplog):
+    for name in "abcdef":
+        dcp.save(state(ord(name)), checkpoint_id=name)
+    assert [value_of(name) for name in "af"] == [ord("a"), ord("f")]
+    assert sum("series of checkpoint ids are in use" in record.message for record in caplog.records) > 0
+
+
+# ---- several ranks
+
+
+def in_parts(rank, world, directory):
+    """Ranks 0 and 1, and 2 and 3, save by themselves, as with HYBRID_SHARD; then each rank alone."""
+    os.chdir(directory)
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    half = rank // 2
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2))
+    whole = torch.arange(8.0) * (1 + half)
+    sharded = dist.tensor.distribute_tensor(torch.arange(8.0), mesh, [dist.tensor.Replicate(), dist.tensor.Shard(0)])
+    mine = {"all": whole.clone(), "sharded": sharded.clone(), "half": half}
+    dcp.save(mine, checkpoint_id=f"half_{'ab'[half]}", process_group=groups[half])
+    dcp.save({"rank": rank, "t": torch.tensor(rank)}, checkpoint_id=f"alone/{'wxyz'[rank]}", no_dist=True)
+    found = {"all": torch.zeros(8), "sharded": sharded * 0, "half": None}
+    dcp.load(found, checkpoint_id=f"half_{'ab'[half]}", process_group=groups[half])
+    alone = {"rank": None, "t": torch.tensor(9)}
+    dcp.load(alone, checkpoint_id=f"alone/{'wxyz'[rank]}", no_dist=True)
+    return [torch.equal(found["all"], whole), torch.equal(found["sharded"].to_local(), sharded.to_local()),
+            found["half"] == half, alone["rank"] == int(alone["t"]) == rank]
+
+
+def test_process_group_and_no_dist_say_who_saves(tmp_path, nursery):
+    assert run(tmp_path, "test_dcp_lines:in_parts", nursery=nursery, world=4, directory=str(tmp_path)) \
+        == [[True] * 4] * 4

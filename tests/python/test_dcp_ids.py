@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a checkpoint id names, and the directory that is made for it."""
+
+import os
+
+import pytest
+
+import tierckpt
+from tierckpt.adapters import dcp_directory
+from tierckpt.adapters.dcp_ids import named
+
+
+@pytest.mark.parametrize("checkpoint_id, number, series, home", [
+    ("/runs/checkpoint", None, "/runs/checkpoint", "/runs"),
+    ("/runs/step-120", 120, "/runs/step-#", "/runs"),
+    ("/runs/step-0120/", 120, "/runs/step-#", "/runs"),
+    ("/runs/120", 120, "/runs/#", "/runs"),
+    ("/runs/step-0", None, "/runs/step-0", "/runs"),
+    ("/runs/step-7/model", 7, "/runs/step-#/model", "/runs"),
+    ("/runs/7/optim", 7, "/runs/#/optim", "/runs"),
+    ("/runs/run7/optim", None, "/runs/run7/optim", "/runs/run7"),
+    ("/runs/7/step-8", 8, "/runs/7/step-#", "/runs/7"),
+])
+def test_id_names_number_and_series(checkpoint_id, number, series, home):
+    name = named(checkpoint_id)
+    assert (name.number, name.series, name.home) == (number, series, home)
+    assert name.path == os.path.abspath(checkpoint_id)
+
+
+def test_number_is_the_id_of_a_directory_here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert named(12) == named("12") == named(tmp_path / "12")
+
+
+def test_url_and_empty_id_are_refused():
+    with pytest.raises(tierckpt.UnsupportedError, match="s3://bucket/x is a URL: .* storage_writer="):
+        named("s3://bucket/x")
+    with pytest.raises(tierckpt.InvalidArgumentError, match="checkpoint_id is empty"):
+        named("")
+
+
+# ---- the directory
+
+
+def version(tmp_path, step, files=("shard-1.safetensors", "shard-2.safetensors")):
+    directory = tmp_path / f"v{step}"
+    directory.mkdir()
+    for name in files:
+        (directory / name).write_text(str(step))
+    (directory / "manifest.json").write_text(f'{{"job": "j", "term": 1, "step": {step}}}')
+    return directory
+
+
+def contents(directory):
+    return {path.name: path.read_text() for path in directory.iterdir() if path.name != "manifest.json"}
+
+
+@pytest.fixture(params=["at once", "in two steps"])
+def put(request, monkeypatch):
+    """place, also on a file system that cannot exchange two directories."""
+    if request.param == "in two steps":
+        monkeypatch.setattr(dcp_directory, "_exchange", lambda one, other: False)
+    return dcp_directory.place
+
+
+def test_directory_has_the_files_of_the_version_and_no_copies_of_them(tmp_path, put):
+    made = version(tmp_path, 1)
+    put(made, tmp_path / "a/b")
+    assert os.path.samefile(made / "shard-1.safetensors", tmp_path / "a/b/shard-1.safetensors")
+    assert dcp_directory.version_at(tmp_path / "a/b") == ("j", (1, 1))
+    assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_next_checkpoint_replaces_the_files_of_the_last_and_no_others(tmp_path, put):
+    put(version(tmp_path, 1), tmp_path / "x")
+    (tmp_path / "x/notes.txt").write_text("mine")
+    put(version(tmp_path, 2, ["shard-2.safetensors"]), tmp_path / "x")
+    assert contents(tmp_path / "x") == {"shard-2.safetensors": "2", "notes.txt": "mine"}
+    assert dcp_directory.version_at(tmp_path / "x") == ("j", (1, 2))
+    assert sorted(os.listdir(tmp_path)) == ["v1", "v2", "x"]
+
+
+def test_checkpoint_of_torch_is_replaced_as_torch_would(tmp_path, put):
+    (tmp_path / "x").mkdir()
+    for name in (".metadata", "__0_0.distcp", "config.json"):
+        (tmp_path / "x" / name).write_text("")
+    assert dcp_directory.is_of_torch(tmp_path / "x") and dcp_directory.version_at(tmp_path / "x") is None
+    put(version(tmp_path, 1, ["shard-1.safetensors"]), tmp_path / "x")
+    assert contents(tmp_path / "x") == {"shard-1.safetensors": "1", "config.json": ""}
+
+
+def test_replacement_that_was_interrupted_is_finished(tmp_path):
+    """The process died between the two steps: the last checkpoint is still there."""
+    dcp_directory.place(version(tmp_path, 1), tmp_path / "x")
+    os.rename(tmp_path / "x", tmp_path / ".x.tierckpt-old")
+    assert dcp_directory.version_at(tmp_path / "x") == ("j", (1, 1))
+
+
+def test_manifest_that_cannot_be_read_is_not_taken_for_none(tmp_path):
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(tierckpt.IoError, match="manifest.json cannot be read"):
+        dcp_directory.version_at(tmp_path)
