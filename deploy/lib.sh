@@ -108,7 +108,8 @@ frameworks_environment() {
         python3 -m venv "$venv" || return 1
     fi
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/frameworks/requirements.txt" || return 1
-    "$venv/bin/pip" install -q --disable-pip-version-check "$top"
+    "$venv/bin/pip" install -q --disable-pip-version-check "$top" || return 1
+    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps "$top/python/easyckpt"
 }
 
 # The environment of the programs that are killed and resumed: build/programs; its folder "beside" has packages that

@@ -159,6 +159,11 @@ def save_before_initialize(rank, world, config):
     return _error(lambda: megatron.save_checkpoint_if_needed(1, *job.state))
 
 
+def load_unconfigured(rank, world, config):
+    job = Training(rank, "plain")
+    return _error(lambda: megatron.load_checkpoint(*job.state))
+
+
 def initialize_twice(rank, world, config):
     job = _started(rank, config)
     megatron.load_checkpoint(*job.state)

@@ -179,7 +179,8 @@ def test_the_same_iteration_is_saved_once(tmp_path, site, nursery):
 
 
 @pytest.mark.parametrize("function, text", [
-    ("save_before_initialize", "call initialize_easyckpt before the first load or save"),
+    ("save_before_initialize", "call initialize_easyckpt before the first save"),
+    ("load_unconfigured", "save_dir"),
     ("initialize_twice", "call finalize_easyckpt first"),
     ("other_optimizer", "another model, optimizer or scheduler than the one that was registered"),
     ("unknown_optimizer", "Unknown with AdamW cannot be saved; known are FP32Optimizer"),

@@ -14,7 +14,9 @@ In a program of Megatron-LM one line before pretrain() is enough: `import tierck
     finalize_easyckpt()
 
 The first call of load_checkpoint or save_checkpoint_if_needed attaches and registers what is to be saved. It is
-collective, as all of these are: every rank calls them. docs/frameworks/megatron.md says what is saved.
+collective, as all of these are: every rank calls them. initialize_easyckpt may also come after load_checkpoint, right
+before the loop. docs/frameworks/megatron.md says what is saved, docs/frameworks/easyckpt-lines.md how EasyCkpt's own
+lines are understood.
 """
 
 import hashlib
@@ -28,10 +30,11 @@ from ... import errors
 from ...core.checkpoint import Checkpoint, attach
 from ...core.published import open_published
 from ...core.saving import NOT_DUE, SaveResult
-from ...runtime.settings import ConfigSource, save_dir_at
+from ...runtime.settings import ConfigSource, save_dir_at, values_of
 from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
+from .settings import LogFile, change, interval, log_file_of_node
 
 log = logging.getLogger("tierckpt")
 
@@ -191,10 +194,42 @@ def _identity(model: list[Any], optimizer: Any, scheduler: Any) -> tuple[Any, ..
 class _Job:
     """The arguments of initialize_easyckpt, and what is attached."""
 
-    def __init__(self, config: ConfigSource, overrides: dict[str, Any]) -> None:
+    def __init__(self, config: ConfigSource, overrides: dict[str, Any], by_default: bool = False) -> None:
         self.config = config
         self.overrides = overrides
+        self.by_default = by_default  # a load or the hook came before initialize_easyckpt
+        self.log_file: LogFile | None = None
         self.attached: _Attached | None = None
+
+    def adopt(self, config: ConfigSource, wanted: dict[str, Any]) -> None:
+        """Takes the arguments of an initialize_easyckpt that comes after the load. Collective."""
+        self.by_default = False
+        if self.attached is None:
+            self.config, self.overrides = self.config if config is None else config, wanted
+            return
+        now, world = self.settings(), self.attached.world
+        in_force = values_of(now["config"], now["overrides"])
+        wanted = values_of(config, wanted)
+        path = wanted.pop("log_file_path", None)
+        left = change(world, in_force, now["config"], now["overrides"], wanted)
+        if path is not None and path != in_force.get("log_file_path"):
+            self._log_to(path, world.rank)
+        if left and world.rank == 0:
+            log.warning("%s cannot be changed any more, since the load before initialize_easyckpt has begun the job: "
+                        "call it before the load, or name the configuration in TIERCKPT_CONFIG", ", ".join(left))
+
+    def _log_to(self, path: str, rank: int) -> None:
+        self.log_file = LogFile(path, rank)
+        log.addHandler(self.log_file)
+        log.info("the messages of this rank are in %s from here on; those of the agent, which the load has started, "
+                 "stay in its own log (`tierckpt status` names it)", path)
+
+    def close(self, job_done: bool) -> None:
+        if self.attached is not None:
+            self.attached.checkpoint.close(job_done)
+        if self.log_file is not None:
+            log.removeHandler(self.log_file)
+            self.log_file.close()
 
     def settings(self) -> dict[str, Any]:
         """For attach. Without any configuration versions go below Megatron-LM's --save, one job for each of these."""
@@ -227,26 +262,32 @@ class _Job:
 _job: _Job | None = None
 
 
-def is_initialized() -> bool:
-    """Whether initialize_easyckpt was called, and finalize_easyckpt was not called since."""
-    return _job is not None
+def begin() -> _Job:
+    """For a load, or the hook, that comes before initialize_easyckpt: TIERCKPT_CONFIG in the environment names the
+    configuration."""
+    global _job
+    if _job is None:
+        _job = _Job(os.environ.get("TIERCKPT_CONFIG"), {}, by_default=True)
+    return _job
 
 
 def _current_job() -> _Job:
     if _job is None:
-        raise errors.InvalidArgumentError("call initialize_easyckpt before the first load or save")
+        raise errors.InvalidArgumentError("call initialize_easyckpt before the first save")
     return _job
 
 
 def initialize_easyckpt(save_mem_interval: int | str | None = None, save_storage_interval: int | str | None = None,
                         max_ckpt_num: int | None = None, log_file_path: str | None = None, *,
                         config: ConfigSource = None, **keys: Any) -> None:
-    """Call it once, before the first load or save. It does not attach yet.
+    """Call it once, before the first save. It does not attach yet. After a load, which begins the job with the
+    configuration that $TIERCKPT_CONFIG names, it changes what a running job can change (the intervals and
+    max_ckpt_num), and a warning names the rest. It is collective then.
 
     save_mem_interval      save to memory every so many iterations, or at a period ("30s"); 0 or less: never
     save_storage_interval  the same for storage
     max_ckpt_num           how many versions to keep on storage
-    log_file_path          log file of the agent
+    log_file_path          log file of agents and trainers, one for each node: test.log becomes test.<node>.log
     config                 path of a JSON file, or a dict, with further keys of the configuration; the arguments win
                            over it
     keys                   further keys of the configuration. Without save_dir, versions are published below <--save of
@@ -254,17 +295,18 @@ def initialize_easyckpt(save_mem_interval: int | str | None = None, save_storage
 
     Raises InvalidArgumentError if it was called before and its checkpoints are in use."""
     global _job
-    if _job is not None and _job.attached is not None:
+    if _job is not None and _job.attached is not None and not _job.by_default:
         raise errors.InvalidArgumentError("initialize_easyckpt was called before, and its checkpoints are in use: call "
                                           "finalize_easyckpt first")
-    named = {"save_mem_interval": _interval(save_mem_interval),
-             "save_storage_interval": _interval(save_storage_interval), "max_ckpt_num": max_ckpt_num,
-             "log_file_path": log_file_path}
-    _job = _Job(config, {**keys, **{key: value for key, value in named.items() if value is not None}})
-
-
-def _interval(value: int | str | None) -> int | str | None:
-    return 0 if isinstance(value, int) and value < 0 else value
+    named = {"save_mem_interval": interval(save_mem_interval),
+             "save_storage_interval": interval(save_storage_interval), "max_ckpt_num": max_ckpt_num}
+    wanted = {**keys, **{key: value for key, value in named.items() if value is not None}}
+    if log_file_path is not None:
+        wanted["log_file_path"] = log_file_of_node(log_file_path, values_of(config, wanted))
+    if _job is not None and _job.by_default:
+        _job.adopt(config, wanted)
+    else:
+        _job = _Job(config, wanted)
 
 
 def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
@@ -295,7 +337,7 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
     be restored into the layout that was saved.
 
     Raises LayoutError or UnrecoverableError if something was saved that cannot be restored."""
-    attached = _current_job().attach(model, optimizer, opt_param_scheduler)
+    attached = begin().attach(model, optimizer, opt_param_scheduler)
     stock = _Stock(load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords)
     if attached is None:
         return stock.load()
@@ -365,9 +407,9 @@ def rewind_generators() -> None:
 
 
 def finalize_easyckpt(job_done: bool = True) -> None:
-    """Ends the use of Tierckpt; initialize_easyckpt may be called again. job_done=False keeps what was saved in memory
-    for a successor."""
+    """Not required. Ends the use of Tierckpt; initialize_easyckpt may be called again. job_done=False keeps what was
+    saved in memory for a successor, for linger_s seconds, as it is kept if a program does not call this."""
     global _job
-    if _job is not None and _job.attached is not None:
-        _job.attached.checkpoint.close(job_done)
+    if _job is not None:
+        _job.close(job_done)
     _job = None

@@ -41,12 +41,6 @@ _REQUIRED_API = (
 )
 
 
-def _begin() -> None:
-    """The settings of the environment, unless the program has called initialize_easyckpt."""
-    if not easyckpt.is_initialized():
-        easyckpt.initialize_easyckpt(config=os.environ.get("TIERCKPT_CONFIG"))
-
-
 def _concat() -> bool:
     return os.environ.get("TIERCKPT_MEGATRON_CONCAT", "off") in ("on", "1")
 
@@ -61,7 +55,7 @@ def _setup(training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         model, optimizer, scheduler = original(*positional, **keywords)
         args = training.get_args()
         if optimizer is not None and not _asks_for_load(args):
-            _begin()
+            easyckpt.begin()
             args.iteration, args.num_floating_point_operations_so_far = easyckpt.load_checkpoint(
                 model, optimizer, scheduler, concat=_concat())
         return model, optimizer, scheduler
@@ -74,7 +68,7 @@ def _load(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
                         strict: bool = True, **keywords: Any) -> Any:
         if optimizer is None or load_arg != "load":
             return original(ddp_model, optimizer, opt_param_scheduler, load_arg=load_arg, strict=strict, **keywords)
-        _begin()
+        easyckpt.begin()
         return easyckpt.load_checkpoint(ddp_model, optimizer, opt_param_scheduler, load_arg, strict, _concat(),
                                         **keywords)
 
@@ -85,7 +79,7 @@ def _save(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def checkpoint_and_decide_exit(model: Any, optimizer: Any, opt_param_scheduler: Any, iteration: int,
                                    num_floating_point_operations_so_far: float | None, *positional: Any,
                                    **keywords: Any) -> Any:
-        _begin()
+        easyckpt.begin()
         state = (iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far)
         leaves = original(model, optimizer, opt_param_scheduler, iteration, num_floating_point_operations_so_far,
                           *positional, **keywords)
