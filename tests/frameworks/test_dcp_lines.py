@@ -4,6 +4,8 @@
 import io
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import tierckpt
 import tierckpt.dcp as dcp
-from harness import Nursery, run
+from harness import Job, Nursery, die, run
+from test_dcp import STEPS, Resumable
 from tierckpt.adapters import dcp_functions
 
 NURSERY = "test_dcp_lines"
@@ -196,6 +199,49 @@ def test_with_an_interval_other_saves_stay_in_memory(here, job_site):
     assert value_of("s-2") == 2
 
 
+def kept_in_memory_alone(rank, world, directory):
+    """The same id twice, the second time in memory only; then all ranks are killed."""
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    for value in (1, 2, 3):
+        dcp.save({"w": torch.full((5,), float(value))}, checkpoint_id="checkpoint")
+    if world > 1:
+        dist.barrier()
+    die()
+
+
+def loaded_by(rank, world, directory):
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    found = {"w": torch.zeros(5)}
+    dcp.load(found, checkpoint_id="checkpoint")
+    return found["w"].unique().tolist()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_only_memory_has_is_never_passed_over_for_the_directory(tmp_path, nursery, world):
+    with Job(tmp_path, "test_dcp_lines:kept_in_memory_alone", nursery=nursery, directory=str(tmp_path)) as job:
+        job.killed()
+    assert run(tmp_path, "test_dcp_lines:loaded_by", nursery=nursery, world=world, directory=str(tmp_path)) \
+        == [[3.0]] * world
+
+
+def loaded_beside(rank, world, directory):
+    """Another program loads what this one has on storage, while this one goes on."""
+    os.chdir(directory)
+    dcp.save({"w": torch.ones(5)}, checkpoint_id="s-1")
+    beside = "import torch, tierckpt.dcp as dcp; found = {'w': torch.zeros(5)}; " \
+             "dcp.load(found, checkpoint_id='s-1'); print(found['w'].sum().item())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run([sys.executable, "-c", beside], env=environment, check=True, capture_output=True).stdout
+    dcp.save({"w": torch.ones(5)}, checkpoint_id="s-2")
+    return printed.decode()
+
+
+def test_another_program_loads_while_the_first_one_goes_on(tmp_path, nursery):
+    assert run(tmp_path, "test_dcp_lines:loaded_beside", nursery=nursery, directory=str(tmp_path)) == ["5.0\n"]
+
+
 def test_configuration_of_the_environment_names_job_and_directory(here, monkeypatch):
     (here / "config.json").write_text(json.dumps({"job": "mine", "save_dir": "below"}))
     monkeypatch.setenv("TIERCKPT_CONFIG", str(here / "config.json"))
@@ -221,6 +267,40 @@ def test_more_series_than_a_process_keeps_open_are_told_of_and_saved(here, caplo
 
 
 # ---- several ranks
+
+
+def train(rank, world, directory, die_at=None):
+    """A loop that saves in the background and loads the newest of its directories. Returns [step resumed at, losses,
+    digest]."""
+    os.chdir(directory)
+    job, group = Resumable(rank, "fsdp"), dist.new_group()
+    resumed = max([0, *(int(name.removeprefix("step-")) for name in os.listdir() if name.startswith("step-"))])
+    if resumed:
+        state = job.state()
+        dcp.load(state, checkpoint_id=f"step-{resumed}")
+        job.put(state)
+    losses = []
+    for step in range(resumed + 1, STEPS + 1):
+        losses.append(job.step())
+        future = dcp.async_save(job.state(), checkpoint_id=f"step-{step}", process_group=group)
+        if step == die_at:
+            future.result()
+            dist.barrier()
+            die()
+    future.result()
+    return [resumed, losses, job.digest()]
+
+
+def test_killed_loop_of_two_ranks_goes_on_with_equal_bits(tmp_path, nursery):
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    whole = run(tmp_path, "test_dcp_lines:train", nursery=nursery, world=2, directory=str(tmp_path / "whole"))
+    killed = {"nursery": nursery, "world": 2, "directory": str(tmp_path / "killed")}
+    with Job(tmp_path, "test_dcp_lines:train", die_at=3, **killed) as job:
+        job.killed()
+    for (first, losses, digest), (_, all_losses, all_digest) in zip(
+            run(tmp_path, "test_dcp_lines:train", **killed), whole, strict=True):
+        assert first == 3 and losses == all_losses[3:] and digest == all_digest
 
 
 def in_parts(rank, world, directory):

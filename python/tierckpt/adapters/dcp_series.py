@@ -4,6 +4,7 @@ at a time."""
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from .dcp_ids import Named
 log = logging.getLogger("tierckpt")
 
 _KEPT = 2  # the newest versions beside those that ids name
+_TRAINERS_GONE_S = 5
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,12 @@ class Settings:
     def keys_for(self, name: Named) -> dict[str, Any]:
         """The keys that override those of the configuration, for the job of one series."""
         values = self.values()
-        save_dir = os.path.expanduser(str(values["save_dir"])) if "save_dir" in values else None
-        if save_dir is not None and _device(save_dir) != _device(name.home):
-            raise dcp_directory.other_file_system(name.path, save_dir)
-        return {"save_dir": os.path.join(name.home, ".tierckpt"), "max_ckpt_num": _KEPT,
-                **{key: values[key] for key in ("save_dir", "max_ckpt_num") if key in values}, **dict(self.overrides),
+        save_dir = os.path.join(name.home, ".tierckpt")
+        if "save_dir" in values:
+            save_dir = os.path.abspath(os.path.expanduser(str(values["save_dir"])))
+            if _device(save_dir) != _device(name.home):
+                raise dcp_directory.other_file_system(name.path, save_dir)
+        return {"max_ckpt_num": values.get("max_ckpt_num", _KEPT), **dict(self.overrides), "save_dir": save_dir,
                 "job": f"{values.get('job', 'dcp')}-{name.digest}"}
 
 
@@ -67,8 +70,7 @@ class _Found:
 
     version: Version = NO_VERSION
     of_torch: bool = False
-    job_is_known: bool = False  # something of this series was saved, or begun
-    memory_may_help: bool = False
+    ask_memory: bool = False
 
 
 class Series:
@@ -126,9 +128,8 @@ class Series:
         if found.of_torch:
             log.info("%s was written by torch, and is read by it", name.path)
             return FileSystemReader(name.path)
-        if self.tiers.attached or found.memory_may_help or found.version == NO_VERSION:
-            if self._newer_than_directory(state_dict, name, found):
-                return self.tiers.reader(name.number)
+        if found.ask_memory and self._memory_has_it(state_dict, name, found):
+            return self.tiers.reader(name.number)
         if found.version == NO_VERSION:
             raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint in this directory, "
                                        "and none in memory")
@@ -138,24 +139,43 @@ class Series:
         there = dcp_directory.version_at(name.path)
         if there is None and dcp_directory.is_of_torch(name.path):
             return _Found(of_torch=True)
-        job, version = there or ("", NO_VERSION)
-        known = os.path.isdir(os.path.join(self._keys["save_dir"], self._keys["job"]))
-        return _Found(version, job_is_known=known, memory_may_help=job == self._keys["job"] and self._agent_is_free())
+        job, version = there or (self._keys["job"], NO_VERSION)
+        return _Found(version, ask_memory=job == self._keys["job"] and self._memory_may_have_it(name, version))
 
-    def _agent_is_free(self) -> bool:
-        """Whether an agent of this series has been left here by as many ranks as there are now."""
-        status = control.ask(self._settings.config, self._keys, "status")
-        return status is not None and not status.get("trainers") and status.get("ranks") == self.world.size
-
-    def _newer_than_directory(self, state_dict: Mapping[str, Any], name: Named, found: _Found) -> bool:
-        """Whether the agents have this id at least as new as its directory. Collective."""
-        if not (self.tiers.attached or found.job_is_known):
+    def _memory_may_have_it(self, name: Named, version: Version) -> bool:
+        """Whether to ask for more than the version that the directory has, and to attach if this series is not."""
+        if self.tiers.attached:
+            return True
+        if not os.path.isdir(os.path.join(self._keys["save_dir"], self._keys["job"])):
+            return False  # nothing of this series was saved, nor begun
+        if version == NO_VERSION:
+            return True
+        status = self._status()
+        if status is not None and status.get("trainers"):
+            log.info("trainers of %s are alive: only what is on storage is loaded", name.series)
             return False
+        if status is None or not self.always_to_storage:
+            return not self.always_to_storage
+        committed = control.version_of(status, "committed")
+        newer = committed > version and name.number in (None, committed.step)
+        return newer or status.get("ranks") == self.world.size
+
+    def _status(self) -> dict[str, Any] | None:
+        """Of the agent on this node. It may take a moment to notice that the trainers of the last start have ended."""
+        deadline = time.monotonic() + _TRAINERS_GONE_S
+        while (status := control.ask(self._settings.config, self._keys, "status")) is not None:
+            if not status.get("trainers") or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return status
+
+    def _memory_has_it(self, state_dict: Mapping[str, Any], name: Named, found: _Found) -> bool:
+        """Whether the agents have this id at least as new as its directory. Collective."""
         self._attach(state_dict)
         version = self.tiers.found(name.number)
         if version == NO_VERSION or version < found.version:
             return False
-        return found.version == NO_VERSION or all(self.world.gather(self.tiers.covers(state_dict)))
+        return version > found.version or all(self.world.gather(self.tiers.covers(state_dict)))
 
     def loaded(self, reader: torch_storage.StorageReader) -> None:
         """After a load: steps go on from there."""
