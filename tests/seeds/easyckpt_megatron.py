@@ -76,7 +76,7 @@ def other_keys_after_the_load(rank, world, directory, config):
     job = Training(rank, "plain")
     _configured(directory, config)
     load_checkpoint(*job.state)
-    initialize_easyckpt(2, copies=2, max_ckpt_num=7)
+    initialize_easyckpt(2, copies=2, max_ckpt_num=7, slots=3)  # of slots this is the default
     finalize_easyckpt()
     return heard.texts
 

@@ -29,16 +29,27 @@ def ask(config: ConfigSource, overrides: Overrides, *words: str) -> dict[str, An
     """The answer of `tierckpt --json WORDS` for the job of this configuration (as for init); None if none of its agents
     answers here. Raises ConfigError if the configuration is wrong, TimedOutError if the agent hangs, IoError if the
     answer is not JSON, UnsupportedError if there is no such command."""
+    answer = _answer(config, overrides, *words)
+    return answer if answer.get("ok") else None
+
+
+def in_force(config: ConfigSource, overrides: Overrides) -> dict[str, Any]:
+    """All keys of the configuration with the values that the agent has, or would have if none answers. Raises as ask.
+    """
+    return _answer(config, overrides, "config")
+
+
+def _answer(config: ConfigSource, overrides: Overrides, *words: str) -> dict[str, Any]:
     done = _run([_command(), *_configuration(config, overrides), "--json", *words],
                 _DRAIN_S if "drain" in words else _ANSWER_S)
     try:
-        answer = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         raise errors.IoError(f"{done.args[0]} gave no answer to `{' '.join(words)}`: "
                              f"{done.stderr.strip()[-500:] or f'exit code {done.returncode}'}") from None
     if answer.get("status") == _BAD_CONFIGURATION:
         raise errors.ConfigError(answer["error"])
-    return answer if answer.get("ok") else None
+    return answer
 
 
 def _configuration(config: ConfigSource, overrides: Overrides) -> list[str]:

@@ -45,12 +45,22 @@ def change(world: World, now: dict[str, Any], config: ConfigSource, overrides: d
            wanted: dict[str, Any]) -> list[str]:
     """Changes keys of the running job, which was attached with `config` and `overrides`, whose values are `now`.
     Returns the keys that were not changed. Collective."""
-    new = {key: value for key, value in wanted.items() if now.get(key) != value}
-    done: list[str] | None = None
+    left: list[str] = []
     if world.rank == 0:
-        done = [key for key in _CHANGEABLE if key in new and _set(config, overrides, key, new[key])]
-    done = world.gather(done)[0] or []
-    return [key for key in new if key not in done]
+        new = {key: value for key, value in wanted.items() if now.get(key) != value}
+        defaults = _in_force(config, overrides) if new else {}
+        left = [key for key, value in new.items() if defaults.get(key) != value
+                and not (key in _CHANGEABLE and _set(config, overrides, key, value))]
+    return world.gather(left)[0]
+
+
+def _in_force(config: ConfigSource, overrides: dict[str, Any]) -> dict[str, Any]:
+    """All keys of the running job, those with default values too."""
+    try:
+        return control.in_force(config, overrides)
+    except errors.Error as error:
+        log.warning("the values in force are not known: %s", error)
+        return {}
 
 
 def _set(config: ConfigSource, overrides: dict[str, Any], key: str, value: Any) -> bool:
