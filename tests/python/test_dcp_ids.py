@@ -35,8 +35,9 @@ def test_number_is_the_id_of_a_directory_here(monkeypatch, tmp_path):
 def test_url_and_empty_id_are_refused():
     with pytest.raises(tierckpt.UnsupportedError, match="s3://bucket/x is a URL: .* storage_writer="):
         named("s3://bucket/x")
-    with pytest.raises(tierckpt.InvalidArgumentError, match="checkpoint_id is empty"):
-        named("")
+    for text in ("", "a\0b"):
+        with pytest.raises(tierckpt.InvalidArgumentError, match="is no path"):
+            named(text)
 
 
 # ---- the directory
@@ -92,8 +93,26 @@ def test_checkpoint_of_torch_is_replaced_as_torch_would(tmp_path, put):
 def test_replacement_that_was_interrupted_is_finished(tmp_path):
     """The process died between the two steps: the last checkpoint is still there."""
     dcp_directory.place(version(tmp_path, 1), tmp_path / "x")
-    os.rename(tmp_path / "x", tmp_path / ".x.tierckpt-old")
+    os.rename(tmp_path / "x", dcp_directory._sibling(tmp_path / "x", "old"))
     assert dcp_directory.version_at(tmp_path / "x") == ("j", (1, 1))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_link_stays_and_its_target_is_the_directory(tmp_path, put, there):
+    if there:
+        put(version(tmp_path, 1), tmp_path / "target")
+        (tmp_path / "target/notes.txt").write_text("mine")
+    (tmp_path / "x").symlink_to("target")
+    put(version(tmp_path, 2, ["shard-1.safetensors"]), tmp_path / "x")
+    assert (tmp_path / "x").is_symlink() and dcp_directory.version_at(tmp_path / "x") == ("j", (1, 2))
+    assert contents(tmp_path / "target") == {"shard-1.safetensors": "2", **({"notes.txt": "mine"} if there else {})}
+
+
+def test_place_that_is_taken_by_a_file_is_an_error_that_leaves_nothing(tmp_path):
+    (tmp_path / "x").write_text("mine")
+    with pytest.raises(tierckpt.IoError, match="x: the files of .*v1 cannot be linked there: .*Not a directory"):
+        dcp_directory.place(version(tmp_path, 1), tmp_path / "x")
+    assert sorted(os.listdir(tmp_path)) == ["v1", "x"] and (tmp_path / "x").read_text() == "mine"
 
 
 def test_manifest_that_cannot_be_read_is_not_taken_for_none(tmp_path):

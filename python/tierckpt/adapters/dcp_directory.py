@@ -6,6 +6,7 @@ of the same id replaces the files of the old one and leaves all others."""
 
 import ctypes
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
     """(job, version) of the checkpoint in this directory; None if it has none of ours. Raises IoError if that cannot be
     read."""
-    _finish(Path(path))
+    _finish(Path(os.path.realpath(path)))
     try:
         manifest = json.loads((Path(path) / _MANIFEST).read_bytes())
         return manifest["job"], Version(manifest["term"], manifest["step"])
@@ -43,17 +44,21 @@ def is_of_torch(path: str | os.PathLike[str]) -> bool:
 def place(version: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Makes the directory `path` of the files of a version. Raises IoError if it cannot be made, ConfigError if it is
     on another file system."""
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays, and its target is the directory
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _finish(target)
         made = _sibling(target, "new")
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)  # of a process that was killed
         made.mkdir()
-        for file in sorted(Path(version).iterdir()):
-            os.link(file, made / file.name, follow_symlinks=False)
-        _sync(made)
-        _put(made, target)
+        try:
+            for file in sorted(Path(version).iterdir()):
+                os.link(file, made / file.name, follow_symlinks=False)
+            _sync(made)
+            _put(made, target)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
         _sync(target.parent)
     except OSError as error:
         if error.errno == errno.EXDEV:
@@ -67,7 +72,8 @@ def other_file_system(path: str, save_dir: str) -> errors.ConfigError:
 
 
 def _sibling(target: Path, what: str) -> Path:
-    return target.parent / f".{target.name}.tierckpt-{what}"
+    name = hashlib.blake2b(os.fsencode(target.name), digest_size=6).hexdigest()  # of a length that is always allowed
+    return target.parent / f".tierckpt-{what}-{name}"
 
 
 def _put(made: Path, target: Path) -> None:

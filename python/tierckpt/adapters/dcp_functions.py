@@ -65,6 +65,8 @@ class _Program:
         self._uploads.clear()
 
     def _make_room(self) -> None:
+        for key in [key for key, series in self._series.items() if not series.tiers.attached]:
+            del self._series[key]  # it holds nothing
         if len(self._series) == _SERIES_AT_ONCE:
             (series, *_), oldest = self._series.popitem(last=False)
             log.warning("%d series of checkpoint ids are in use, each with memory of its own: %s is closed. Ids are "

@@ -38,8 +38,8 @@ class Named:
 def named(checkpoint_id: CheckpointPath) -> Named:
     """Raises InvalidArgumentError if the id is empty, and UnsupportedError if it is a URL."""
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.fspath(checkpoint_id)
-    if not text:
-        raise errors.InvalidArgumentError("checkpoint_id is empty: give the path of a directory")
+    if not text or "\0" in text:
+        raise errors.InvalidArgumentError(f"checkpoint_id {text!r} is no path: give that of a directory")
     if "://" in text:
         raise errors.UnsupportedError(f"checkpoint_id {text} is a URL: give a path on a file system that is mounted on "
                                       "every node, or pass storage_writer= and storage_reader= of "
