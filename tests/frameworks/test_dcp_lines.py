@@ -311,6 +311,8 @@ def in_parts(rank, world, directory):
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2))
     whole = torch.arange(8.0) * (1 + half)
     sharded = dist.tensor.distribute_tensor(torch.arange(8.0), mesh, [dist.tensor.Replicate(), dist.tensor.Shard(0)])
+    if half:
+        dcp.configure(replicate_group=groups[half])  # which rank 3 alone does not need
     mine = {"all": whole.clone(), "sharded": sharded.clone(), "half": half}
     dcp.save(mine, checkpoint_id=f"half_{'ab'[half]}", process_group=groups[half])
     dcp.save({"rank": rank, "t": torch.tensor(rank)}, checkpoint_id=f"alone/{'wxyz'[rank]}", no_dist=True)

@@ -115,8 +115,10 @@ def join_world(group: ProcessGroup | None = None) -> World:
 def world_of(group: ProcessGroup | None, alone: bool = False) -> World:
     """The ranks of a process group as a job of their own, as torch.distributed.checkpoint understands process_group.
     `alone`, or no process group at all: this rank. Collective over these ranks."""
-    if alone or not (dist.is_available() and dist.is_initialized()):
+    if not (dist.is_available() and dist.is_initialized()):
         return World(0, 1, Oob())
+    if alone:
+        return World(0, 1, Oob(), None, (dist.get_rank(),))
     if group is None or dist.get_world_size(group) == dist.get_world_size():
         return join_world(group if group is not None and _sends_from_cpu(group) else None)
     members = tuple(dist.get_process_group_ranks(group))

@@ -119,7 +119,8 @@ class StateDict:
         rules = self._rules
         if rules.replicate_group is None or any(fnmatchcase(key, pattern) for pattern in rules.private):
             return groups.of_ranks([self._world.rank])
-        return groups.of_process_group(rules.replicate_group)
+        found, members = groups.of_process_group(rules.replicate_group), self._world.members
+        return found if members is None else groups.of_ranks(map(members.index, set(found.ranks) & set(members)))
 
     def _finder(self, key: str) -> Callable[[], torch.Tensor]:
         return lambda: _here(self._now[key])
