@@ -81,13 +81,15 @@ def other_keys_after_the_load(rank, world, directory, config):
     return heard.texts
 
 
-def hooked(rank, world, directory, config, iterations, initialize=True):
+def hooked(rank, world, directory, config, iterations, initialize=True, replaced=False):
     """The hook, and in the program's own loop initialize_easyckpt: with a stand-in for Megatron-LM's package."""
     heard = _Heard()
     job = Training(rank, "plain")
     _configured(directory, config)
     args = types.SimpleNamespace(load=None, pretrained_checkpoint=None, moe_use_upcycling=False, iteration=0)
     training = _stand_in(job, args)
+    if replaced:  # as in the document, whose training.py imports another load_checkpoint
+        training.load_checkpoint, args.load = load_checkpoint, "elsewhere"
     import aimaster.python.torch.easyckpt.megatron.hook  # noqa: F401
 
     def loop(forward_step_func, model, optimizer, opt_param_scheduler):
@@ -115,6 +117,8 @@ def hooked(rank, world, directory, config, iterations, initialize=True):
 def _stand_in(job, args):
     """A megatron.training with functions of the parameters that the hook knows."""
     def setup_model_and_optimizer(model_provider_func, model_type, checkpointing_context):
+        if args.load is not None:
+            args.iteration, _ = training.load_checkpoint(*job.state)
         return job.state
 
     def load(ddp_model, optimizer, opt_param_scheduler, load_arg, strict):

@@ -53,9 +53,10 @@ def test_what_comes_too_late_is_named_once(tmp_path, site, nursery):
     assert first[0].startswith("copies cannot be changed any more, since the load before initialize_easyckpt")
 
 
-@pytest.mark.parametrize("initialize", [True, False])
-def test_hook_works_with_and_without_initialize(tmp_path, site, nursery, initialize):
-    """Without it, the interval of the default is 10 iterations."""
+@pytest.mark.parametrize("initialize, replaced", [(True, False), (False, False), (True, True)])
+def test_hook_works_with_and_without_the_other_lines(tmp_path, site, nursery, initialize, replaced):
+    """Without initialize_easyckpt, the interval of the default is 10 iterations."""
     for iterations, begins_at in ((10, 0), (11, 10)):
-        for first, warnings in call(tmp_path, site, nursery, "hooked", iterations=iterations, initialize=initialize):
+        for first, warnings in call(tmp_path, site, nursery, "hooked", iterations=iterations, initialize=initialize,
+                                    replaced=replaced):
             assert (first, warnings) == (begins_at, [])

@@ -12,6 +12,7 @@ load, checkpoint_and_decide_exit saves, train rewinds the generators before it, 
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 from collections.abc import Callable
@@ -29,8 +30,6 @@ _REQUIRED_API = (
     RequiredApi(f"{_TRAINING}:get_args", ()),
     RequiredApi(f"{_TRAINING}:setup_model_and_optimizer",
                 ("model_provider_func", "model_type", "checkpointing_context")),
-    RequiredApi(f"{_TRAINING}:load_checkpoint",
-                ("ddp_model", "optimizer", "opt_param_scheduler", "load_arg", "strict")),
     RequiredApi(f"{_TRAINING}:checkpoint_and_decide_exit", (
         "model", "optimizer", "opt_param_scheduler", "iteration", "num_floating_point_operations_so_far",
         "checkpointing_context", "train_data_iterator")),
@@ -39,6 +38,19 @@ _REQUIRED_API = (
                                                              "load_arg", "strict")),
     RequiredApi("megatron.training.global_vars:_GLOBAL_ARGS"),
 )
+
+
+_LOAD = RequiredApi(f"{_TRAINING}:load_checkpoint",
+                    ("ddp_model", "optimizer", "opt_param_scheduler", "load_arg", "strict"))
+
+
+def _loads_by_itself() -> bool:
+    """Whether the program has put our load_checkpoint in the place of Megatron's already."""
+    try:
+        training = importlib.import_module(_TRAINING)
+    except ImportError:
+        return False
+    return getattr(training, "load_checkpoint", None) is easyckpt.load_checkpoint
 
 
 def _concat() -> bool:
@@ -129,13 +141,14 @@ def install() -> bool:
     """Wraps the functions. Returns whether the hook is on. Calling it again changes nothing."""
     if os.environ.get("TIERCKPT_MEGATRON_HOOK", "on") in ("off", "0"):
         return False
-    if not usable("tierckpt.megatron.hook", "megatron-core", (*_REQUIRED_API, *easyckpt.REQUIRED_API)):
+    required = (*_REQUIRED_API, *(() if _loads_by_itself() else (_LOAD,)), *easyckpt.REQUIRED_API)
+    if not usable("tierckpt.megatron.hook", "megatron-core", required):
         return False
     from megatron.training import training
 
     for name, wrapper in _WRAPPERS.items():
         original = getattr(training, name)
-        if not hasattr(original, "tierckpt_wraps"):
+        if original is not easyckpt.load_checkpoint and not hasattr(original, "tierckpt_wraps"):
             wrapped: Any = functools.wraps(original)(wrapper(training, original))
             wrapped.tierckpt_wraps = original
             setattr(training, name, wrapped)
