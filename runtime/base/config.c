@@ -3,6 +3,7 @@
  * environment. */
 #include "base/config.h"
 #include "base/field.h"
+#include "base/listen_address.h"
 #include "base/path.h"
 #include "base/typo.h"
 #include <assert.h>
@@ -74,6 +75,12 @@ static const struct field fields[] = {
              "interface that is up and not a loopback"},
     {NUMBER(net_port, 0, 65535), .default_text = "0",
      .help = "TCP port on which the agent listens for other agents; 0: any free port"},
+    {TEXT(metrics_listen),
+     .help = "HOST:PORT at which the agent serves metrics to Prometheus, without authentication (GET /metrics); "
+             "without a host, on the loopback interface only; port 0: any free port; default: none"},
+    {PATH(metrics_textfile),
+     .help = "file to which the agent writes the same metrics every few seconds, for the textfile collector of "
+             "node_exporter; its name ends with .prom; default: none"},
     {WORD(storage, storage_words), .default_text = "posix", .help = "kind of storage; posix is a directory"},
     {WORD(redundancy, redundancy_words), .default_text = "replica",
      .help = "how memory is protected; replica makes whole copies on other nodes"},
@@ -382,7 +389,31 @@ static void derive_memory_cap(struct config *config)
     }
 }
 
-/* Rules between several fields. */
+/* node_exporter reads the files of a directory that have such a name. */
+static bool is_prom_file(const char *path)
+{
+    static const char suffix[] = ".prom";
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    size_t len = strlen(name), end = sizeof(suffix) - 1;
+    return len > end && strcmp(name + len - end, suffix) == 0;
+}
+
+static tck_status_t check_metrics(const struct config *config, struct error *err)
+{
+    struct listen_address ignored;
+    if (config->metrics_textfile[0] != '\0' && !is_prom_file(config->metrics_textfile)) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "metrics_textfile: %.300s is not the name of a .prom file, and node_exporter reads no other",
+                         config->metrics_textfile);
+    }
+    if (config->metrics_listen[0] != '\0' && listen_address_parse(config->metrics_listen, &ignored, err) != TCK_OK) {
+        return error_prefix(err, "metrics_listen");
+    }
+    return TCK_OK;
+}
+
+/* Rules between several fields, and those that no type of field has. */
 static tck_status_t check(const struct config *config, struct error *err)
 {
     if (config->save_dir[0] == '\0') {
@@ -393,7 +424,7 @@ static tck_status_t check(const struct config *config, struct error *err)
                          "peer_timeout_ms: %u is less than twice heartbeat_ms (%u): raise it, or lower heartbeat_ms",
                          config->peer_timeout_ms, config->heartbeat_ms);
     }
-    return TCK_OK;
+    return check_metrics(config, err);
 }
 
 /* A refused key or value may hold any byte; an error is one printable line. */

@@ -5,7 +5,8 @@
 
 #include "base/config_names.h"
 
-#define CONFIG_COPIES_MAX 5 /* the node's own copy, and as many holders of a shard as the core allows */
+#define CONFIG_LISTEN     64 /* bytes of an address to listen at, its NUL included */
+#define CONFIG_COPIES_MAX 5  /* the node's own copy, and as many holders of a shard as the core allows */
 
 enum switch_state { SWITCH_OFF, SWITCH_ON };
 enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
@@ -31,6 +32,8 @@ struct config {
     char net_device[CONFIG_NAME];      /* interface for agent to agent traffic; "" = the one of the default address */
     char net_address[CONFIG_NAME];     /* address other agents use; "" = first IPv4 address of net_device */
     uint32_t net_port;                 /* 0: any */
+    char metrics_listen[CONFIG_LISTEN]; /* HOST:PORT of the agent's metrics (listen_address.h); "": none */
+    char metrics_textfile[CONFIG_PATH]; /* the same metrics, for node_exporter; "": none */
     enum storage_kind storage;
     enum redundancy redundancy;
     struct interval save_mem_interval;

@@ -69,6 +69,30 @@ Test(config, takes_the_run_from_the_launcher_unless_it_is_given)
     cr_assert_str_eq(loaded("{\"save_dir\":\"/s\",\"run_id\":\"mine\"}").run_id, "mine");
 }
 
+#define NO_ADDRESS                                                               \
+    " is not HOST:PORT with a numeric host: give, for example, 127.0.0.1:9464, " \
+    "0.0.0.0:9464 for all interfaces, or :9464 for the loopback interface"
+
+Test(config, exports_no_metrics_unless_asked_to)
+{
+    struct config c = loaded("{\"save_dir\":\"/s\"}");
+    cr_assert_str_eq(c.metrics_listen, "");
+    cr_assert_str_eq(c.metrics_textfile, "");
+    c = loaded("{\"save_dir\":\"/s\",\"metrics_listen\":\":9464\",\"metrics_textfile\":\"/m/t.prom\"}");
+    cr_assert_str_eq(c.metrics_listen, ":9464");
+    cr_assert_str_eq(c.metrics_textfile, "/m/t.prom");
+}
+
+Test(config, refuses_places_for_metrics_where_nobody_would_find_them)
+{
+    expect_refused("\"metrics_listen\":\"node7:9464\"", "metrics_listen: \"node7:9464\"" NO_ADDRESS);
+    expect_refused("\"metrics_listen\":\"9464\"", "metrics_listen: \"9464\"" NO_ADDRESS);
+    expect_refused("\"metrics_textfile\":\"/m/t.txt\"",
+                   "metrics_textfile: /m/t.txt is not the name of a .prom file, and node_exporter reads no other");
+    expect_refused("\"metrics_textfile\":\"/m.prom/.prom\"",
+                   "metrics_textfile: /m.prom/.prom is not the name of a .prom file, and node_exporter reads no other");
+}
+
 Test(config, requires_a_save_dir)
 {
     struct config config;
