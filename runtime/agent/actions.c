@@ -12,6 +12,7 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/message.h"
 #include "base/pool.h"
@@ -106,6 +107,7 @@ static void digest_done(void *ctx, bool canceled)
                           .root = op->root,
                           .ok = !canceled && matches_device_digests(op),
                           .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
+    op->tc->needs.agent->tally.digested_bytes += event.ok ? op->image_bytes : 0;
     driver_step_node(op->tc, &event);
     free(op);
     slot_op_end(slot_ops);
@@ -176,6 +178,7 @@ static void replica_done(void *ctx, const struct error *outcome)
     struct slot_ops *slot_ops = op->tc->needs.agent->slot_ops;
     bool ok = outcome->code == TCK_OK;
     failpoint(copy, acked);
+    op->tc->needs.agent->tally.copied_bytes += ok ? op->item.image_bytes : 0;
     if (!ok) {
         log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s failed: %s", op->item.version.term,
                  op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
@@ -223,6 +226,7 @@ static void grant(struct term_context *tc, const struct action *a)
         return; /* its loss is reported by its own event */
     }
     memset(tc->refused, 0, sizeof(tc->refused));
+    tc->needs.agent->tally.saves_begun++;
     uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*slots));
     struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
     for (uint32_t i = 0; slots != NULL && i < tc->setup.shard_count; i++) {
@@ -276,6 +280,7 @@ static void log_refusal(struct term_context *tc, const struct action *a)
 static void refuse(struct term_context *tc, const struct action *a)
 {
     log_refusal(tc, a);
+    tc->needs.agent->tally.saves_refused[a->refusal]++;
     struct client *client = client_of_rank(tc->needs.agent->clients, tc->world.term, tc->ranks[a->rank]);
     if (client != NULL) {
         struct error err;
@@ -328,13 +333,15 @@ static void mark_committed(struct term_context *tc, struct version version)
 
 static void notify(struct term_context *tc, const struct action *a)
 {
-    const struct agent *agent = tc->needs.agent;
+    struct agent *agent = tc->needs.agent;
     static const enum catalog_state states[] = {[STAGE_PROTECTED] = CATALOG_PROTECTED,
                                                 [STAGE_COMMITTED] = CATALOG_COMMITTED,
                                                 [STAGE_PUBLISHED] = CATALOG_PUBLISHED,
                                                 [STAGE_FAILED] = CATALOG_ABORTED};
     log_info("version %" PRIu64 ".%" PRIu64 " is %s", a->version.term, a->version.step,
              catalog_state_name(states[a->stage]));
+    agent->tally.versions[a->stage]++;
+    agent->tally.stage_wall_ms[a->stage] = clock_wall_ms();
     if (a->stage == STAGE_COMMITTED) {
         metadata_note_commit(agent->metadata, tc);
         failpoint(commit, marking);

@@ -32,6 +32,7 @@
 #include "agent/storage/storage_ops.h"
 #include "agent/trainers/slot_writers.h"
 #include "agent/trainers/trainer_control.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/message.h"
 #include "tiers/memory.h"
@@ -173,6 +174,7 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
     }
     agent->config = *config;
     agent->pool_threads = pool_threads();
+    agent->start_wall_ms = clock_wall_ms();
     tck_status_t status = start(agent, err);
     if (status != TCK_OK) {
         agent_free(agent);

@@ -34,6 +34,7 @@
 #include "agent/storage/storage_ops.h"
 #include "agent/trainers/slot_writers.h"
 #include "agent/trainers/trainer_control.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "tiers/memory.h"
@@ -108,8 +109,14 @@ static void save_dir_checked(void *ctx)
     connectivity_tick(agent->connectivity);
 }
 
+static void decided(const struct term_context *tc)
+{
+    trainers_decided(tc);
+    tally_decided(&tc->needs.agent->tally, node_decision(tc->node), clock_ms());
+}
+
 static const struct term_hooks term_hooks = {
-    .message = peer_messages_handle, .carry_out = actions_carry_out, .decided = trainers_decided};
+    .message = peer_messages_handle, .carry_out = actions_carry_out, .decided = decided};
 
 /* ---- the parts, in the order of their dependencies --------------------------------------------------------------- */
 

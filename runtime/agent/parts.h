@@ -12,6 +12,7 @@
 #include "agent/recovery/restore.h"
 #include "agent/replication/replica_service.h"
 #include "agent/state/adopt.h"
+#include "agent/tally.h"
 #include "agent/trainers/slot_writers.h"
 #include "base/config.h"
 #include "base/secret.h"
@@ -59,6 +60,9 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct pool *io;       /* calls that may hang in storage, kept apart from digests */
     struct pool *claiming; /* claims only, which must not wait behind hanging drains */
     bool leaving;          /* agent_free has begun: nothing new is started */
+
+    struct tally tally;
+    uint64_t start_wall_ms;
 
     struct client *clients;            /* of ipc_server */
     struct term_context *term_context; /* of the last registered term, NULL before; membership sets it */

@@ -363,8 +363,10 @@ static tck_status_t on_offer(void *ctx, struct peer *from, const struct peer_off
 
 static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome)
 {
-    const struct agent *agent = ctx;
-    return replica_handle_stored(&agent->replicas, from, offer, outcome);
+    struct agent *agent = ctx;
+    tck_status_t status = replica_handle_stored(&agent->replicas, from, offer, outcome);
+    agent->tally.received_bytes += status == TCK_OK ? offer->image_bytes : 0;
+    return status;
 }
 
 static tck_status_t on_pull(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
@@ -376,7 +378,8 @@ static tck_status_t on_pull(void *ctx, struct peer *from, const struct peer_offe
 
 static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *item)
 {
-    const struct agent *agent = ctx;
+    struct agent *agent = ctx;
+    agent->tally.pulled_bytes += item->image_bytes;
     replica_pull_done(&agent->replicas, from, item);
 }
 

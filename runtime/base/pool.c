@@ -31,8 +31,9 @@ struct pool {
     int wake_fd;
     pthread_mutex_t lock;
     pthread_cond_t work_or_stop;
-    bool stopping;             /* under lock, as the two queues */
-    struct job_queue waiting;  /* for a thread */
+    bool stopping;            /* under lock, as the two queues and the count */
+    struct job_queue waiting; /* for a thread */
+    size_t waiting_count;
     struct job_queue finished; /* for the loop */
     int thread_count, thread_cap;
     pthread_t threads[];
@@ -75,6 +76,7 @@ static struct job *next_job(struct pool *pool)
     }
     if (!pool->stopping) {
         job = queue_pop(&pool->waiting);
+        pool->waiting_count--;
     }
     pthread_mutex_unlock(&pool->lock);
     return job;
@@ -228,6 +230,14 @@ free_pool:
     return status;
 }
 
+size_t pool_waiting(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    size_t count = pool->waiting_count;
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
 void pool_free(struct pool *pool)
 {
     if (pool == NULL) {
@@ -254,6 +264,7 @@ tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *do
     stopping = pool->stopping;
     if (!stopping) {
         queue_push(&pool->waiting, job);
+        pool->waiting_count++;
         pthread_cond_signal(&pool->work_or_stop);
     }
     pthread_mutex_unlock(&pool->lock);

@@ -5,12 +5,16 @@
 
 #include "base/loop.h"
 
+#include <stddef.h>
+
 struct pool;
 
 must_check tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct error *err);
 /* Adds a thread in place of one that hangs in a job; false if there are too many already. Threads that return from
  * such a job stay in the pool. Called from the loop's thread. */
 bool pool_grow(struct pool *pool);
+/* Jobs that wait for a thread. Safe from any thread. */
+size_t pool_waiting(struct pool *pool);
 /* Waits for running jobs; jobs not begun are dropped, their done functions still run with canceled set. All done
  * functions have run when it returns. Called from the loop's thread, but not by a done function. */
 void pool_free(struct pool *pool);

@@ -5,15 +5,11 @@
 #include "agent/command/segment_contents.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/ipc/ipc_server.h"
-#include "agent/lifecycle/fdstore.h"
-#include "agent/membership/job_holders.h"
 #include "agent/parts.h"
 #include "agent/recovery/recover_dry.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/report/report.h"
 #include "agent/scrub/memory_scrub.h"
-#include "agent/scrub/storage_scrub.h"
-#include "agent/state/hard_state.h"
-#include "agent/storage/health.h"
 #include "base/json.h"
 #include "base/message.h"
 #include "recovery/catalog.h"
@@ -67,19 +63,6 @@ static json_t *version_json(struct version v)
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
-/* The coordinator has a session with every node; others have sessions only with the nodes that they exchange copies
- * with. */
-static const char *node_state(const struct term_context *tc, uint32_t n)
-{
-    if (n == tc->self) {
-        return "self";
-    }
-    if (tc->peers[n] != NULL && peer_is_up(tc->peers[n])) {
-        return "up";
-    }
-    return tc->coordinator != NULL || tc->lost[n].acted ? "lost" : "not connected";
-}
-
 static json_t *nodes_json(const struct term_context *tc)
 {
     json_t *nodes = json_array();
@@ -89,8 +72,7 @@ static json_t *nodes_json(const struct term_context *tc)
         json_add_str(node, "domain", tc->world.nodes[n].domain);
         json_add_str(node, "address", tc->world.nodes[n].address);
         json_add_bool(node, "coordinator", n == 0);
-        const char *state = node_state(tc, n);
-        json_add_str(node, "state", state);
+        json_add_str(node, "state", node_state_name(report_node_state(tc, n)));
         json_add(nodes, NULL, node);
     }
     return nodes;
@@ -113,19 +95,9 @@ static json_t *trainers_json(const struct agent *agent)
     return trainers;
 }
 
-/* The size of a version on storage, without its manifest. */
-static uint64_t version_bytes(const struct world *world)
+static void add_term(json_t *json, const struct report_term *t, const struct term_context *tc)
 {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < world->shard_count; i++) {
-        bytes += world->shards[i].image_bytes;
-    }
-    return bytes;
-}
-
-static void add_term(json_t *json, const struct term_context *tc)
-{
-    const struct decision *d = node_decision(tc->node);
+    const struct decision *d = &t->decision;
     json_add(json, "committed", version_json(d->watermark));
     json_add(json, "published", version_json(d->published));
     json_add(json, "draining", version_json(d->drain));
@@ -133,82 +105,103 @@ static void add_term(json_t *json, const struct term_context *tc)
     json_add_u64(json, "not_before", d->not_before);
     json_add_bool(json, "recovered", d->based);
     json_add_bool(json, "base_lost", d->base_lost && !d->based);
-    json_add_bool(json, "closed", tc->closed);
-    json_add_u64(json, "ranks", tc->world.world_size);
-    json_add_u64(json, "shards", tc->world.shard_count);
-    json_add_u64(json, "version_bytes", version_bytes(&tc->world));
-    json_add_u64(json, "shards_short_of_domains", tc->placement.domains_short);
-    json_add_u64(json, "twin_divergences", tc->divergences);
-    json_add_str(json, "passed_over", tc->readable_known ? tc->readable.passed_over : "");
+    json_add_bool(json, "closed", t->closed);
+    json_add_u64(json, "ranks", t->ranks);
+    json_add_u64(json, "shards", t->shards);
+    json_add_u64(json, "version_bytes", t->version_bytes);
+    json_add_u64(json, "shards_short_of_domains", t->shards_short);
+    json_add_u64(json, "twin_divergences", t->divergences);
+    json_add_str(json, "passed_over", t->passed_over);
     json_add(json, "nodes", nodes_json(tc));
 }
 
-static json_t *memory_json(const struct agent *agent)
+static json_t *memory_json(const struct report_memory *m)
 {
     json_t *json = json_object();
-    json_add_bool(json, "allocating", slot_ops_memory(agent->slot_ops) != MEMORY_STEADY);
-    if (slot_ops_memory(agent->slot_ops) != MEMORY_STEADY) {
-        return json; /* a pool thread is changing the memory tier */
+    json_add_bool(json, "allocating", m->changing);
+    if (m->changing) {
+        return json;
     }
-    json_add_u64(json, "used_bytes", memory_used_bytes(agent->memory));
-    json_add_u64(json, "cap_bytes", memory_cap_bytes(agent->memory));
-    json_add_u64(json, "segments", memory_count(agent->memory));
-    if (memory_count(agent->memory) > 0) {
-        json_add_u64(json, "page_bytes", segment_info(memory_at(agent->memory, 0)).page_bytes);
+    json_add_u64(json, "used_bytes", m->used_bytes);
+    json_add_u64(json, "cap_bytes", m->cap_bytes);
+    json_add_u64(json, "segments", m->segments);
+    if (m->page_bytes > 0) {
+        json_add_u64(json, "page_bytes", m->page_bytes);
     }
     return json;
 }
 
-/* The newest version that was committed and of which this node has a verified copy, of this world or another. */
-static struct version newest_held(const struct agent *agent)
+/* Terms reserved for starts during an outage of storage. */
+static json_t *reserved_json(const struct report *r)
 {
-    struct version newest = VERSION_NONE;
-    for (size_t i = 0; slot_ops_memory(agent->slot_ops) == MEMORY_STEADY && i < memory_count(agent->memory); i++) {
-        struct segment *segment = memory_at(agent->memory, i);
-        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
-            const struct slot_header *h = segment_header(segment, k);
-            if (h->state == SLOT_VERIFIED && h->committed && version_cmp(h->version, newest) > 0) {
-                newest = h->version;
-            }
-        }
+    json_t *json = json_object();
+    if (r->reserved_first != 0) {
+        json_add_u64(json, "first", r->reserved_first);
+        json_add_u64(json, "last", r->reserved_last);
     }
-    return newest;
+    return json;
 }
 
-/* Terms reserved for starts during an outage of storage. */
-static json_t *reserved_json(const struct agent *agent)
+static json_t *scrub_json(const struct report *r)
 {
-    const struct reserve *r = &hard_state_get(agent->state)->reserve;
     json_t *json = json_object();
-    if (r->first != 0) {
-        json_add_u64(json, "first", r->first);
-        json_add_u64(json, "last", r->last);
+    json_add_u64(json, "slots_checked", r->scrub.slots_checked);
+    json_add_u64(json, "slots_bad", r->scrub.slots_bad);
+    json_add_u64(json, "headers_repaired", r->scrub.headers_repaired);
+    json_add_u64(json, "copies_repaired", r->scrub.copies_repaired);
+    json_add_u64(json, "copies_missing", r->scrub.copies_missing);
+    json_add_u64(json, "files_checked", r->storage_scrub.files_checked);
+    json_add_u64(json, "files_bad", r->storage_scrub.files_bad);
+    json_add_u64(json, "files_repaired", r->storage_scrub.files_repaired);
+    return json;
+}
+
+static json_t *storage_json(const struct trouble *trouble)
+{
+    json_t *json = json_object();
+    json_add_bool(json, "good", trouble->code == TCK_OK);
+    if (trouble->code != TCK_OK) {
+        json_add_str(json, "error", trouble->text);
+        json_add_str(json, "status", status_text((tck_status_t)trouble->code));
+        json_add_u64(json, "since_ms", trouble->since_ms);
+        json_add_u64(json, "steps", trouble->steps);
+        json_add_u64(json, "first_step", trouble->first_step);
+        json_add_u64(json, "newest_step", trouble->newest_step);
     }
+    return json;
+}
+
+static json_t *parked_json(const struct parked *parked)
+{
+    json_t *json = json_object();
+    json_add_u64(json, "files", parked->files);
+    json_add_u64(json, "not_parked", parked->not_parked);
+    json_add_str(json, "supervisor", parked->with);
     return json;
 }
 
 static void do_status(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
+    struct report r;
+    report_collect(agent, &r);
     json_t *json = success_json();
-    json_add_str(json, "job", agent->config.job);
-    json_add_str(json, "node", agent->config.node);
-    json_add_u64(json, "pid", (uint64_t)getpid());
-    json_add_u64(json, "term", hard_state_get(agent->state)->term.adopted);
-    json_add(json, "reserved", reserved_json(agent));
-    json_add(json, "memory", memory_json(agent));
-    json_add(json, "held", version_json(newest_held(agent)));
+    json_add_str(json, "job", r.config->job);
+    json_add_str(json, "node", r.config->node);
+    json_add_u64(json, "pid", r.pid);
+    json_add_u64(json, "term", r.term);
+    json_add(json, "reserved", reserved_json(&r));
+    json_add(json, "memory", memory_json(&r.memory));
+    json_add(json, "held", version_json(r.memory.held));
     json_add(json, "trainers", trainers_json(agent));
-    json_add_bool(json, "awaits_trainers", holders_awaits_trainers(agent->holders));
-    json_add_u64(json, "stale_messages", rpc_stale_messages(agent->rpc));
-    json_t *scrub = scrub_json(agent->scrub);
-    storage_scrub_json(agent->storage_scrub, scrub);
-    json_add(json, "scrub", scrub);
-    json_add(json, "storage", health_json(agent->health));
+    json_add_bool(json, "awaits_trainers", r.awaits_trainers);
+    json_add_u64(json, "stale_messages", r.stale_messages);
+    json_add(json, "scrub", scrub_json(&r));
+    json_add(json, "storage", storage_json(r.storage.trouble));
     json_add(json, "quarantined", writers_json(&agent->writers));
-    json_add(json, "parked", fdstore_json(agent->fdstore));
-    if (agent->term_context != NULL) {
-        add_term(json, agent->term_context);
+    json_add(json, "parked", parked_json(&r.parked));
+    if (r.in_term.joined) {
+        add_term(json, &r.in_term, agent->term_context);
     }
     reply(client, json);
 }
@@ -490,7 +483,9 @@ static void do_set(struct agent *agent, struct client *client, const json_t *req
 
 static void do_stop(struct agent *agent, struct client *client, const json_t *request)
 {
-    struct version held = newest_held(agent);
+    struct report r;
+    report_collect(agent, &r);
+    struct version held = r.memory.held;
     struct error err;
     bool force = false;
     (void)json_bool(json_get(request, "force"), &force);

@@ -22,6 +22,7 @@
 struct drain {
     struct drain_setup needs;
     struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
+    struct drain_counts counts;
 };
 
 /* ---- this node's part ---------------------------------------------------------------------------------------- */
@@ -54,6 +55,7 @@ static void drain_give_up(void *ctx, const struct error *why)
 {
     struct drain_op *op = ctx;
     struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = false};
+    op->drain->counts.failed++;
     persistent_give_up(op->drain->needs.persistent);
     health_storage_failed(op->drain->needs.health, op->version.step, why);
     driver_step_node(op->tc, &event);
@@ -91,11 +93,13 @@ static void file_done(void *ctx, const struct error *outcome)
         log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step,
                   outcome->text);
         health_storage_failed(op->drain->needs.health, op->version.step, outcome);
+        op->drain->counts.failed++;
         drain_end(op, false);
         return;
     }
     failpoint(drain, file_done);
     op->tc->local_shards[op->next].drained = op->item.root;
+    op->drain->counts.bytes += op->item.image_bytes;
     op->next++;
     drain_next(op);
 }
@@ -107,6 +111,7 @@ static void drain_next(struct drain_op *op)
         op->next++;
     }
     if (op->next == tc->setup.shard_count) {
+        op->drain->counts.written++;
         drain_end(op, true);
         return;
     }
@@ -385,6 +390,11 @@ tck_status_t drain_new(const struct drain_setup *setup, struct drain **out, stru
     drain->needs = *setup;
     *out = drain;
     return TCK_OK;
+}
+
+struct drain_counts drain_counts(const struct drain *drain)
+{
+    return drain->counts;
 }
 
 void drain_free(struct drain *drain)

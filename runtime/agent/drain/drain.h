@@ -30,6 +30,12 @@ struct drain_setup {
     struct scrub *scrub;
 };
 
+/* This node's parts of versions since this agent started. */
+struct drain_counts {
+    uint64_t written, failed;
+    uint64_t bytes; /* of files that were written, those of parts that failed later included */
+};
+
 must_check tck_status_t drain_new(const struct drain_setup *setup, struct drain **out, struct error *err);
 /* Also discards the manifest that is being assembled. */
 void drain_free(struct drain *drain);
@@ -38,5 +44,6 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
 void drain_notify(const struct drain *drain, struct term_context *tc, const struct action *action);
 void drain_handle_drained(struct drain *drain, struct term_context *tc, uint32_t node, const void *data, size_t len);
 void drain_publish(struct drain *drain, struct term_context *tc, const struct action *action);
+struct drain_counts drain_counts(const struct drain *drain);
 
 #endif

@@ -402,22 +402,19 @@ static bool has_pending(struct fdstore *p)
     return x != NULL;
 }
 
-json_t *fdstore_json(struct fdstore *p)
+struct parked fdstore_parked(struct fdstore *p)
 {
-    json_t *json = json_object();
+    struct parked parked = {0};
     uint32_t sent = 0;
     pthread_mutex_lock(&p->lock);
     for (const struct stored *x = p->stored; x != NULL; x = x->next) {
         sent += x->sent;
     }
-    json_add_u64(json, "files", p->count);
-    json_add_u64(json, "not_parked", p->count - sent);
+    parked.files = p->count;
+    parked.not_parked = p->count - sent;
     pthread_mutex_unlock(&p->lock);
-    json_add_str(json, "supervisor",
-                 p->notify_socket == NULL ? "none"
-                 : p->supervisor_is_ours  ? "supervisor"
-                                          : "service manager");
-    return json;
+    parked.with = p->notify_socket == NULL ? "none" : p->supervisor_is_ours ? "supervisor" : "service manager";
+    return parked;
 }
 
 bool fdstore_has_all(struct fdstore *p)

@@ -5,10 +5,15 @@
 #define TCK_AGENT_FDSTORE_H
 
 #include "base/config.h"
-#include "base/json.h"
 #include "base/status.h"
 
 struct fdstore;
+
+struct parked {
+    uint64_t files;      /* of this node's memory and state */
+    uint64_t not_parked; /* those that only the agent holds */
+    const char *with;    /* "supervisor", "service manager", "none" */
+};
 
 must_check tck_status_t fdstore_new(const struct config *config, struct fdstore **out, struct error *err);
 void fdstore_free(struct fdstore *p);
@@ -20,8 +25,7 @@ void fdstore_remove(void *ctx, const char *name);
 must_check tck_status_t fdstore_ready(struct fdstore *p, struct error *err);
 /* Probes the supervisor; if it is dead, starts another one and sends it everything. */
 void fdstore_tick(struct fdstore *p);
-/* The number of descriptors, and of those that only the agent holds. */
-json_t *fdstore_json(struct fdstore *p);
+struct parked fdstore_parked(struct fdstore *p);
 /* True if the store has everything that a successor needs and will start one. */
 bool fdstore_has_all(struct fdstore *p);
 void fdstore_stopping(struct fdstore *p);

@@ -175,8 +175,10 @@ static void announce_if_kept(struct recover *r)
     }
     failpoint(recovery, readable);
     r->unsaid = false;
+    r->all->counts.restored++;
+    r->all->counts.last_ms = clock_ms() - r->started_ms;
     log_info("version %" PRIu64 ".%" PRIu64 " can be read by all ranks (%" PRIu64 " ms)%s%s", version.term,
-             version.step, (clock_ms() - r->started_ms), plan->passed_count ? "; newer ones were skipped: " : "",
+             version.step, r->all->counts.last_ms, plan->passed_count ? "; newer ones were skipped: " : "",
              plan->passed_count ? plan->reason : "");
     log_passed_over(plan, version);
     broadcast_readable(r, TCK_OK, version, plan->reason);
@@ -221,6 +223,9 @@ static void report_nothing(struct recover *r)
     } else {
         log_error("nothing can be restored: %s", reason);
     }
+    r->all->counts.fresh += failure == TCK_ERR_NOENT;
+    r->all->counts.resharded += resharded;
+    r->all->counts.failed += failure != TCK_ERR_NOENT && !resharded;
     if (failure == TCK_ERR_NOENT) {
         feed_based(r, VERSION_NONE);
     }
@@ -234,6 +239,7 @@ static void on_base_lost(struct recover *r, struct version base)
              ", which this term restored, is lost: no good copy of a part of it is left; its slots "
              "are freed, and a loss before the next commit falls back to an older version",
              base.term, base.step);
+    r->all->counts.bases_lost++;
     feed_coordinator(r->tc, EVENT_BASE_LOST, base);
 }
 
@@ -574,6 +580,13 @@ static void end_if_committed(struct recoveries *rs, struct term_context *tc)
         r->ended = true;
         release(r);
     }
+}
+
+struct recovery_counts recoveries_counts(const struct recoveries *rs)
+{
+    struct recovery_counts counts = rs->counts;
+    counts.under_way_since_ms = rs->now != NULL && !rs->now->ended ? rs->now->started_ms : 0;
+    return counts;
 }
 
 void recover_tick(struct recoveries *rs, struct term_context *tc)

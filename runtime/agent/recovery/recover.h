@@ -27,6 +27,7 @@ void recover_peer_up(struct recoveries *rs, struct peer *peer);
  * freed. */
 void recover_refused(struct recoveries *rs, struct term_context *tc, enum refusal refusal);
 void recover_tick(struct recoveries *rs, struct term_context *tc);
+struct recovery_counts recoveries_counts(const struct recoveries *rs);
 /* Ends the recovery in progress and a plan being made, because their term is over. */
 void recover_end(struct recoveries *rs);
 

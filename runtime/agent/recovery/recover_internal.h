@@ -13,10 +13,11 @@
 
 struct recoveries {
     struct recoveries_setup needs;
-    struct recover *now;  /* on the coordinator */
-    struct recover *dry;  /* a plan being made for the command */
-    bool short_of_memory; /* for the recovery that is due, as was logged */
-    uint64_t number;      /* of the newest request, for a fetch or for inventories; numbers are unique */
+    struct recover *now;           /* on the coordinator */
+    struct recover *dry;           /* a plan being made for the command */
+    bool short_of_memory;          /* for the recovery that is due, as was logged */
+    uint64_t number;               /* of the newest request, for a fetch or for inventories; numbers are unique */
+    struct recovery_counts counts; /* without what is in progress */
 };
 
 /* The contents of storage when it was listed. Filled in by a pool thread. */

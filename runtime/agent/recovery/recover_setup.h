@@ -3,6 +3,8 @@
 #ifndef TCK_AGENT_RECOVER_SETUP_H
 #define TCK_AGENT_RECOVER_SETUP_H
 
+#include <stdint.h>
+
 struct catalog;
 struct client;
 struct config;
@@ -17,6 +19,17 @@ struct reservations;
 struct restore_setup;
 struct slot_ops;
 struct storage_ops;
+
+/* Recoveries that this agent has led as the coordinator since it started. */
+struct recovery_counts {
+    uint64_t restored;           /* a version could be read by all ranks */
+    uint64_t resharded;          /* the trainers were given the name of one that they read themselves */
+    uint64_t fresh;              /* nothing had ever been saved */
+    uint64_t failed;             /* what had been saved could not be restored */
+    uint64_t bases_lost;         /* a version that was restored was lost before it had all its copies again */
+    uint64_t last_ms;            /* how long the last one took until all ranks could read; 0: none did */
+    uint64_t under_way_since_ms; /* clock_ms; 0: none is */
+};
 
 struct recoveries_setup {
     const struct config *config;

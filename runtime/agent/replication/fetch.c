@@ -55,6 +55,7 @@ struct fetches {
     struct fetches_setup needs;
     struct fetch *under_way;
     struct stored_files *stored_files;
+    struct fetch_counts counts;
 };
 
 static void fetch_free(struct fetch *x)
@@ -139,7 +140,10 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     log_outcome(x, outcome);
     x->tc->fetches_arrived += outcome->code == TCK_OK;
     x->tc->fetches_failed += outcome->code != TCK_OK;
+    x->all->counts.failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
+        x->all->counts.shards[x->ask.source]++;
+        x->all->counts.bytes[x->ask.source] += segment_info(x->tc->local_shards[x->local_shard].segment).image_bytes;
         if (!x->repairs) {
             note_source(x);
         }
@@ -163,6 +167,7 @@ static void load_give_up(void *ctx, const struct error *why)
     fetch_unlink(x);
     log_outcome(x, why);
     x->tc->fetches_failed++;
+    x->all->counts.failed++;
     if (x->repairs) {
         x->all->needs.repaired(x->all->needs.ctx, false);
     } else {
@@ -501,6 +506,11 @@ struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_conte
         tally.under_way |= x->tc == tc && version_is(x->ask.version, version);
     }
     return tally;
+}
+
+struct fetch_counts fetches_counts(const struct fetches *fs)
+{
+    return fs->counts;
 }
 
 bool fetches_none(const struct fetches *fs)

@@ -33,6 +33,12 @@ struct fetches_setup {
     void *ctx;
 };
 
+/* Shards that this agent has fetched since it started, by enum source_kind. */
+struct fetch_counts {
+    uint64_t shards[SOURCE_KINDS], bytes[SOURCE_KINDS];
+    uint64_t failed;
+};
+
 must_check tck_status_t fetches_new(const struct fetches_setup *setup, struct fetches **out, struct error *err);
 void fetches_free(struct fetches *fs);
 
@@ -40,6 +46,7 @@ void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct 
 /* A fetch that this node starts itself: its result is reported to `repaired`, not to the coordinator. */
 void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);
+struct fetch_counts fetches_counts(const struct fetches *fs);
 /* True if no fetch is in progress. */
 bool fetches_none(const struct fetches *fs);
 /* A peer came up or went down: updates queued fetches that have it as their source. */

@@ -322,15 +322,13 @@ void scrub_tick(struct scrub *scrub)
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-json_t *scrub_json(const struct scrub *scrub)
+struct scrub_counts scrub_counts(const struct scrub *scrub)
 {
-    json_t *json = json_object();
-    json_add_u64(json, "slots_checked", scrub->slow.checked);
-    json_add_u64(json, "slots_bad", scrub->bad);
-    json_add_u64(json, "headers_repaired", scrub->headers_repaired);
-    json_add_u64(json, "copies_repaired", scrub->repaired);
-    json_add_u64(json, "copies_missing", copies_missing(scrub->needs.slot_ops, *scrub->needs.term));
-    return json;
+    return (struct scrub_counts){.slots_checked = scrub->slow.checked,
+                                 .slots_bad = scrub->bad,
+                                 .headers_repaired = scrub->headers_repaired,
+                                 .copies_repaired = scrub->repaired,
+                                 .copies_missing = copies_missing(scrub->needs.slot_ops, *scrub->needs.term)};
 }
 
 tck_status_t scrub_new(const struct scrub_setup *setup, struct scrub **out, struct error *err)

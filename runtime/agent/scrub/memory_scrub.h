@@ -34,6 +34,12 @@ struct scrub_setup {
     const bool *leaving; /* the agent is exiting: no check is started */
 };
 
+/* What was found since this agent started. */
+struct scrub_counts {
+    uint64_t slots_checked, slots_bad, headers_repaired, copies_repaired;
+    uint64_t copies_missing; /* of the committed version, now */
+};
+
 must_check tck_status_t scrub_new(const struct scrub_setup *setup, struct scrub **out, struct error *err);
 void scrub_free(struct scrub *scrub);
 void scrub_tick(struct scrub *scrub);
@@ -48,6 +54,6 @@ void scrub_drop_copy(struct scrub *scrub, struct segment *segment, uint32_t k, c
 void scrub_repaired(struct scrub *scrub, bool ok);
 /* A node came up, which may have copies that no other node had. */
 void scrub_peer_up(struct scrub *scrub);
-json_t *scrub_json(const struct scrub *scrub);
+struct scrub_counts scrub_counts(const struct scrub *scrub);
 
 #endif

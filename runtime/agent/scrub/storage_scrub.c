@@ -320,9 +320,8 @@ void storage_scrub_free(struct storage_scrub *ss)
     }
 }
 
-void storage_scrub_json(const struct storage_scrub *ss, json_t *json)
+struct storage_scrub_counts storage_scrub_counts(const struct storage_scrub *ss)
 {
-    json_add_u64(json, "files_checked", ss->checked);
-    json_add_u64(json, "files_bad", ss->bad);
-    json_add_u64(json, "files_repaired", ss->repaired);
+    return (struct storage_scrub_counts){
+        .files_checked = ss->checked, .files_bad = ss->bad, .files_repaired = ss->repaired};
 }

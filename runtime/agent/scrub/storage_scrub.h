@@ -5,10 +5,10 @@
 #ifndef TCK_AGENT_STORAGE_SCRUB_H
 #define TCK_AGENT_STORAGE_SCRUB_H
 
-#include "base/json.h"
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct config;
 struct health;
@@ -31,10 +31,14 @@ struct storage_scrub_setup {
     const bool *leaving;              /* the agent is exiting: no check is started */
 };
 
+/* What was found since this agent started. */
+struct storage_scrub_counts {
+    uint64_t files_checked, files_bad, files_repaired;
+};
+
 must_check tck_status_t storage_scrub_new(const struct storage_scrub_setup *setup, struct storage_scrub **out,
                                           struct error *err);
 void storage_scrub_free(struct storage_scrub *ss);
-/* Adds its counters. */
-void storage_scrub_json(const struct storage_scrub *ss, json_t *json);
+struct storage_scrub_counts storage_scrub_counts(const struct storage_scrub *ss);
 
 #endif

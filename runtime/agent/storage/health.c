@@ -83,19 +83,3 @@ void health_term_began(struct health *h)
     h->elsewhere = (struct trouble){0};
     h->changed(h->ctx);
 }
-
-json_t *health_json(const struct health *h)
-{
-    const struct trouble *trouble = health_storage(h);
-    json_t *json = json_object();
-    json_add_bool(json, "good", trouble->code == TCK_OK);
-    if (trouble->code != TCK_OK) {
-        json_add_str(json, "error", trouble->text);
-        json_add_str(json, "status", status_text((tck_status_t)trouble->code));
-        json_add_u64(json, "since_ms", trouble->since_ms);
-        json_add_u64(json, "steps", trouble->steps);
-        json_add_u64(json, "first_step", trouble->first_step);
-        json_add_u64(json, "newest_step", trouble->newest_step);
-    }
-    return json;
-}

@@ -5,7 +5,6 @@
 #ifndef TCK_AGENT_HEALTH_H
 #define TCK_AGENT_HEALTH_H
 
-#include "base/json.h"
 #include "base/status.h"
 #include "base/trouble.h"
 
@@ -28,6 +27,5 @@ void health_storage_works(struct health *h);
 void health_term_began(struct health *h);
 /* Applies the trouble reported in the coordinator's heartbeats. */
 void health_handle_beat(struct health *h, const struct trouble *trouble);
-json_t *health_json(const struct health *h);
 
 #endif

@@ -132,6 +132,20 @@ bool storage_hangs(const struct storage_ops *ops, const char *what, struct error
     return oldest != NULL;
 }
 
+bool storage_oldest(const struct storage_ops *ops, uint64_t *count_out, uint64_t *since_ms_out)
+{
+    uint64_t count = 0, since_ms = UINT64_MAX;
+    for (const struct storage_op *op = ops->under_way; op != NULL; op = op->next) {
+        count++;
+        since_ms = op->since_ms < since_ms ? op->since_ms : since_ms;
+    }
+    if (count > 0) {
+        *count_out = count;
+        *since_ms_out = since_ms;
+    }
+    return count > 0;
+}
+
 bool storage_is_idle(const struct storage_ops *ops)
 {
     return ops->under_way == NULL;

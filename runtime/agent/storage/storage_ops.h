@@ -55,6 +55,8 @@ void storage_leaving(struct storage_ops *ops, struct term_context *tc);
 void storage_leave(struct storage_ops *ops, struct term_context *tc);
 /* True if an operation that timed out (of this kind; NULL: any) has not ended: another one would hang, too. */
 bool storage_hangs(const struct storage_ops *ops, const char *what, struct error *err);
+/* How many are in progress, and since when the oldest one is; false if there is none. */
+bool storage_oldest(const struct storage_ops *ops, uint64_t *count_out, uint64_t *since_ms_out);
 /* True if no operation is in progress. */
 bool storage_is_idle(const struct storage_ops *ops);
 /* True if a call that writes into slots is in progress, even one of an earlier term. */
