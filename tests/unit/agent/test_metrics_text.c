@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The metrics: what a report becomes, what is left out, and that no value can break the format. */
+#include "agent/metrics/exposition.h"
+#include "agent/metrics/metrics_text.h"
+#include "agent/report/report.h"
+
+#include <criterion/criterion.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct config config;
+static struct trouble trouble;
+
+static struct report some_report(void)
+{
+    memset(&config, 0, sizeof(config));
+    memset(&trouble, 0, sizeof(trouble));
+    strcpy(config.job, "llm");
+    strcpy(config.node, "n7");
+    strcpy(config.domain, "rack3");
+    config.copies = 2;
+    config.slots = 3;
+    struct report r = {.config = &config, .now_ms = 90000, .now_wall_ms = 1700000000123, .term = 4};
+    r.storage.trouble = &trouble;
+    r.parked.with = "supervisor";
+    r.in_term.passed_over = "";
+    return r;
+}
+
+static struct report in_a_term(void)
+{
+    struct report r = some_report();
+    r.in_term = (struct report_term){.joined = true, .coordinator = true, .ranks = 16, .shards = 24, .passed_over = ""};
+    r.in_term.nodes[NODE_SELF] = 1;
+    r.in_term.nodes[NODE_UP] = 2;
+    r.in_term.nodes[NODE_LOST] = 1;
+    r.in_term.lost[0] = "n3";
+    r.in_term.decision.watermark = (struct version){4, 120};
+    return r;
+}
+
+/* With a NUL; the caller frees. */
+static char *text_of(const struct report *r)
+{
+    size_t len = 0;
+    char *text = metrics_text(r, &len);
+    cr_assert_not_null(text);
+    text = realloc(text, len + 1);
+    text[len] = '\0';
+    return text;
+}
+
+static void expect_line(const struct report *r, const char *line)
+{
+    char *text = text_of(r), whole[512];
+    snprintf(whole, sizeof(whole), "\n%s\n", line);
+    cr_assert(strstr(text, whole) != NULL, "no line '%s' in:\n%s", line, text);
+    free(text);
+}
+
+static void expect_no_sample(const struct report *r, const char *name)
+{
+    char *text = text_of(r), start[128];
+    snprintf(start, sizeof(start), "\n%s{", name);
+    cr_assert(strstr(text, start) == NULL, "there is a sample of %s in:\n%s", name, text);
+    free(text);
+}
+
+Test(metrics_text, every_sample_names_job_and_node)
+{
+    struct report r = in_a_term();
+    char *text = text_of(&r), *rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        cr_assert(*line == '\0' || *line == '#' || strstr(line, "{job_id=\"llm\",node=\"n7\"") != NULL, "%s", line);
+    }
+    free(text);
+}
+
+Test(metrics_text, tells_what_is_committed_and_what_is_lost)
+{
+    struct report r = in_a_term();
+    expect_line(&r, "tierckpt_newest_version_step{job_id=\"llm\",node=\"n7\",tier=\"memory\"} 120");
+    expect_line(&r, "tierckpt_nodes{job_id=\"llm\",node=\"n7\",state=\"lost\"} 1");
+    expect_line(&r, "tierckpt_node_lost{job_id=\"llm\",node=\"n7\",peer=\"n3\"} 1");
+    expect_line(&r, "tierckpt_ranks{job_id=\"llm\",node=\"n7\"} 16");
+    expect_line(&r, "tierckpt_updated_timestamp_seconds{job_id=\"llm\",node=\"n7\"} 1700000000.123");
+}
+
+Test(metrics_text, leaves_out_what_is_not_known)
+{
+    struct report r = some_report();
+    expect_no_sample(&r, "tierckpt_nodes");
+    expect_no_sample(&r, "tierckpt_newest_version_step");
+    expect_no_sample(&r, "tierckpt_newest_version_timestamp_seconds");
+    expect_no_sample(&r, "tierckpt_training_step");
+    expect_no_sample(&r, "tierckpt_last_recovery_duration_seconds");
+    r.memory.changing = true;
+    expect_no_sample(&r, "tierckpt_memory_used_bytes");
+    expect_no_sample(&r, "tierckpt_slots");
+}
+
+Test(metrics_text, counts_of_things_that_never_happened_are_there_as_zeros)
+{
+    struct report r = some_report();
+    expect_line(&r, "tierckpt_digest_mismatches_total{job_id=\"llm\",node=\"n7\",tier=\"memory\"} 0");
+    expect_line(&r, "tierckpt_saves_refused_total{job_id=\"llm\",node=\"n7\",reason=\"no_slot\"} 0");
+    expect_line(&r, "tierckpt_versions_total{job_id=\"llm\",node=\"n7\",result=\"committed\"} 0");
+}
+
+Test(metrics_text, an_operation_under_way_has_its_age)
+{
+    struct report r = in_a_term();
+    expect_line(&r, "tierckpt_operation_seconds{job_id=\"llm\",node=\"n7\",operation=\"drain\"} 0.000");
+    r.tally.draining = (struct version){4, 100};
+    r.tally.draining_since_ms = 47500;
+    expect_line(&r, "tierckpt_operation_seconds{job_id=\"llm\",node=\"n7\",operation=\"drain\"} 42.500");
+}
+
+Test(metrics_text, trouble_with_storage_has_a_beginning)
+{
+    struct report r = some_report();
+    expect_line(&r, "tierckpt_storage_good{job_id=\"llm\",node=\"n7\"} 1");
+    expect_no_sample(&r, "tierckpt_storage_failing_since_timestamp_seconds");
+    trouble = (struct trouble){.code = TCK_ERR_IO, .since_ms = 1700000000000, .steps = 3};
+    expect_line(&r, "tierckpt_storage_good{job_id=\"llm\",node=\"n7\"} 0");
+    expect_line(&r, "tierckpt_storage_failing_since_timestamp_seconds{job_id=\"llm\",node=\"n7\"} 1700000000.000");
+    expect_line(&r, "tierckpt_storage_steps_missed{job_id=\"llm\",node=\"n7\"} 3");
+}
+
+Test(metrics_text, one_node_alone_lacks_no_domains)
+{
+    struct report r = in_a_term();
+    r.in_term.shards_short = 24;
+    expect_line(&r, "tierckpt_shards_short_of_domains{job_id=\"llm\",node=\"n7\"} 24");
+    r.in_term.nodes[NODE_UP] = r.in_term.nodes[NODE_LOST] = 0;
+    expect_line(&r, "tierckpt_shards_short_of_domains{job_id=\"llm\",node=\"n7\"} 0");
+}
+
+/* The samples of a metric in a text; the metric's first one is at *at afterwards. */
+static size_t samples_of(const char *text, const char *name, const char **at)
+{
+    char start[128];
+    size_t count = 0;
+    snprintf(start, sizeof(start), "\n%s{", name);
+    for (const char *c = text; (c = strstr(c, start)) != NULL; c++) {
+        *at = count++ == 0 ? c + 1 : *at;
+    }
+    return count;
+}
+
+Test(metrics_text, the_table_names_the_labels_that_samples_have)
+{
+    struct report r = in_a_term();
+    struct metrics_help h;
+    char *text = text_of(&r);
+    for (size_t i = 0; metrics_family(i, &h); i++) {
+        const char *sample;
+        char labels[256] = "", *rest;
+        if (samples_of(text, h.name, &sample) == 0) {
+            continue;
+        }
+        rest = strndup(sample, strcspn(sample, "\n"));
+        for (char *c = strstr(rest, "node=\"n7\"") + 9; *c != '}'; c = strchr(strchr(c, '"') + 1, '"') + 1) {
+            char *name = c + 1;
+            strncat(labels, labels[0] != '\0' ? ", " : "", 3);
+            strncat(labels, name, strcspn(name, "="));
+        }
+        cr_assert_str_eq(labels, h.labels, "%s", rest);
+        free(rest);
+    }
+    free(text);
+}
+
+Test(metrics_text, names_follow_the_conventions)
+{
+    struct metrics_help h;
+    for (size_t i = 0; metrics_family(i, &h); i++) {
+        size_t len = strlen(h.name);
+        bool total = len > 6 && strcmp(h.name + len - 6, "_total") == 0;
+        cr_assert_eq(strncmp(h.name, "tierckpt_", 9), 0, "%s", h.name);
+        cr_assert_eq(total, strcmp(h.kind, "counter") == 0, "%s", h.name);
+        cr_assert_eq(h.help[strlen(h.help) - 1], '.', "%s: %s", h.name, h.help);
+    }
+}
+
+static size_t lines_of(const char *text)
+{
+    size_t lines = 0;
+    for (; (text = strchr(text, '\n')) != NULL; text++) {
+        lines++;
+    }
+    return lines;
+}
+
+/* Names of nodes come from other machines. */
+Test(metrics_text, no_value_breaks_the_format)
+{
+    struct report r = in_a_term();
+    char *text = text_of(&r), name[CONFIG_NAME];
+    size_t lines = lines_of(text);
+    free(text);
+    unsigned random = 1;
+    for (int round = 0; round < 500; round++) {
+        for (size_t i = 0; i < sizeof(name) - 1; i++) {
+            name[i] = (char)(1 + rand_r(&random) % 255);
+        }
+        name[sizeof(name) - 1] = '\0';
+        r.in_term.lost[0] = name;
+        text = text_of(&r);
+        const char *c = strstr(text, "\ntierckpt_node_lost{");
+        cr_assert_not_null(c);
+        for (c = strstr(c, "peer=\"") + 6; *c != '"'; c += *c == '\\' ? 2 : 1) {
+            cr_assert(!iscntrl((unsigned char)*c), "round %d: %s", round, text);
+        }
+        cr_assert_eq(strncmp(c, "\"} 1\n", 5), 0, "round %d: %s", round, text);
+        cr_assert_eq(lines_of(text), lines, "round %d: %s", round, text);
+        free(text);
+    }
+}
+
+/* ---- the format itself --------------------------------------------------------------------------------------- */
+
+static void expect_value(const char *value, const char *shown)
+{
+    struct exposition x;
+    char *text, want[128];
+    size_t len = 0;
+    exposition_begin(&x, 4096, NULL, 0);
+    exposition_family(&x, "f", FAMILY_GAUGE, "h.");
+    exposition_sample(&x, &(struct label){"l", value}, 1, 7, 0);
+    text = exposition_end(&x, &len);
+    cr_assert_not_null(text);
+    snprintf(want, sizeof(want), "# HELP f h.\n# TYPE f gauge\nf{l=\"%s\"} 7\n", shown);
+    cr_assert_eq(len, strlen(want), "%.*s", (int)len, text);
+    cr_assert_eq(memcmp(text, want, len), 0, "%.*s", (int)len, text);
+    free(text);
+}
+
+Test(exposition, escapes_label_values)
+{
+    expect_value("plain", "plain");
+    expect_value("a\\b\"c\nd", "a\\\\b\\\"c\\nd");
+    expect_value("caf\xc3\xa9", "caf\xc3\xa9");
+    expect_value("caf\xe9", "caf?");
+    expect_value("\x01\x7f\r\t", "????");
+    expect_value("", "");
+}
+
+Test(exposition, numbers_are_exact)
+{
+    struct exposition x;
+    size_t len = 0;
+    exposition_begin(&x, 4096, &(struct label){"a", "b"}, 1);
+    exposition_family(&x, "f_total", FAMILY_COUNTER, "h.");
+    exposition_sample(&x, NULL, 0, UINT64_MAX, 0);
+    exposition_sample(&x, NULL, 0, 1005, 3);
+    exposition_sample(&x, NULL, 0, 0, 9);
+    char *text = exposition_end(&x, &len);
+    static const char want[] = "# HELP f_total h.\n# TYPE f_total counter\nf_total{a=\"b\"} 18446744073709551615\n"
+                               "f_total{a=\"b\"} 1.005\nf_total{a=\"b\"} 0.000000000\n";
+    cr_assert_eq(len, sizeof(want) - 1);
+    cr_assert_eq(memcmp(text, want, len), 0, "%.*s", (int)len, text);
+    free(text);
+}
+
+Test(exposition, what_does_not_fit_is_no_text_at_all)
+{
+    struct exposition x;
+    size_t len = 0;
+    exposition_begin(&x, 256, &(struct label){"a", "b"}, 1);
+    exposition_family(&x, "f", FAMILY_GAUGE, "h.");
+    for (int i = 0; i < 100; i++) {
+        exposition_sample(&x, NULL, 0, 1, 0);
+    }
+    cr_assert_null(exposition_end(&x, &len));
+}
+
+Test(exposition, labels_that_do_not_fit_are_no_text_either)
+{
+    struct exposition x;
+    size_t len = 0;
+    char name[300];
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    exposition_begin(&x, 256, &(struct label){"a", name}, 1);
+    exposition_family(&x, "f", FAMILY_GAUGE, "h.");
+    exposition_sample(&x, NULL, 0, 1, 0);
+    cr_assert_null(exposition_end(&x, &len));
+}
