@@ -19,6 +19,7 @@
 #include "agent/membership/reservation.h"
 #include "agent/membership/save_dir_check.h"
 #include "agent/membership/start_config.h"
+#include "agent/metrics/metrics.h"
 #include "agent/open_parts.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/restore.h"
@@ -116,6 +117,7 @@ static void on_slow_tick(void *ctx)
     idle_exit_tick(agent->idle_exit);
     listener_watchdog_tick(&agent->listener_watchdog);
     presence_tick(agent->presence);
+    metrics_tick(agent->metrics);
 }
 
 static tck_status_t start_ticks(struct agent *agent, struct error *err)
@@ -197,6 +199,7 @@ void agent_free(struct agent *agent)
         loop_timer_remove(agent->slow_tick);
     }
     agent->leaving = true;
+    metrics_free(agent->metrics);
     membership_abandon(agent->membership);
     if (agent->term_context != NULL) {
         close_term(agent);

@@ -20,11 +20,13 @@
 #include "agent/membership/reservation.h"
 #include "agent/membership/save_dir_check.h"
 #include "agent/membership/start_config.h"
+#include "agent/metrics/metrics.h"
 #include "agent/peer_messages.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/report/report.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
 #include "agent/state/adopt.h"
@@ -495,6 +497,18 @@ static tck_status_t open_health(struct agent *agent, struct error *err)
     return health_new(health_changed, agent, &agent->health, err);
 }
 
+static void collect_report(void *ctx, struct report *out)
+{
+    report_collect(ctx, out);
+}
+
+static tck_status_t open_metrics(struct agent *agent, struct error *err)
+{
+    const struct metrics_setup setup = {
+        .config = &agent->config, .loop = agent->loop, .collect = collect_report, .ctx = agent};
+    return metrics_new(&setup, &agent->metrics, err);
+}
+
 typedef tck_status_t open_fn(struct agent *agent, struct error *err);
 
 tck_status_t open_parts(struct agent *agent, struct error *err)
@@ -502,7 +516,7 @@ tck_status_t open_parts(struct agent *agent, struct error *err)
     static open_fn *const opens[] = {
         open_presence,   open_threads,      open_fdstore,  open_memory, open_storage, open_catalog,      open_messages,
         open_health,     open_storage_work, open_trainers, open_ends,   open_terms,   open_connectivity, open_claims,
-        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain};
+        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain,   open_metrics};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);

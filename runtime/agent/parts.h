@@ -32,6 +32,7 @@ struct loop_timer;
 struct membership;
 struct memory;
 struct metadata;
+struct metrics;
 struct peers;
 struct persistent;
 struct pool;
@@ -101,6 +102,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct scrub *scrub;
     struct storage_scrub *storage_scrub;
     struct drain *drain;
+    struct metrics *metrics;
     struct ipc_server *ipc_server;
 };
 

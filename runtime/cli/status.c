@@ -122,6 +122,13 @@ static void print_parked(const json_t *stored)
     }
 }
 
+static void print_metrics(const json_t *metrics)
+{
+    if (text_of(metrics, "trouble")[0] != '\0') {
+        printf("WARNING: metrics are not exported as configured: %s\n", text_of(metrics, "trouble"));
+    }
+}
+
 static void print_status(const json_t *answer)
 {
     const json_t *memory = json_get(answer, "memory");
@@ -151,6 +158,7 @@ static void print_status(const json_t *answer)
     print_scrub(json_get(answer, "scrub"));
     print_quarantined(json_get(answer, "quarantined"));
     print_parked(json_get(answer, "parked"));
+    print_metrics(json_get(answer, "metrics"));
     print_nodes(answer);
     print_trainers(answer);
 }

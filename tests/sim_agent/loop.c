@@ -296,6 +296,15 @@ static void begin_jobs(struct pool *pool)
     }
 }
 
+size_t pool_waiting(struct pool *pool)
+{
+    size_t count = 0;
+    for (const struct pool_job *j = pool->jobs; j != NULL; j = j->next) {
+        count += !j->begun;
+    }
+    return count;
+}
+
 tck_status_t pool_submit(struct pool *pool, pool_work_fn *work, pool_done_fn *done, void *ctx)
 {
     struct pool_job *j = calloc(1, sizeof(*j)), **at = &pool->jobs;

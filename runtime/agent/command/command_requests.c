@@ -5,6 +5,7 @@
 #include "agent/command/segment_contents.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/metrics/metrics.h"
 #include "agent/parts.h"
 #include "agent/recovery/recover_dry.h"
 #include "agent/replication/peer_rpc.h"
@@ -180,6 +181,14 @@ static json_t *parked_json(const struct parked *parked)
     return json;
 }
 
+static json_t *metrics_json(const struct metrics *metrics)
+{
+    json_t *json = json_object();
+    json_add_str(json, "at", metrics_at(metrics));
+    json_add_str(json, "trouble", metrics_trouble(metrics));
+    return json;
+}
+
 static void do_status(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
@@ -200,6 +209,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "storage", storage_json(r.storage.trouble));
     json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", parked_json(&r.parked));
+    json_add(json, "metrics", metrics_json(agent->metrics));
     if (r.in_term.joined) {
         add_term(json, &r.in_term, agent->term_context);
     }

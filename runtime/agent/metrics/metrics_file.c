@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The metrics as a file: written under another name beside it, and renamed. It is not synced: after a crash of the
+ * machine there is nothing to report, and nobody to wait for it. */
+#include "agent/metrics/metrics_file.h"
+
+#include "base/config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORK_PATH (CONFIG_PATH + 8)
+
+/* node_exporter does not read a file with this name. */
+static void work_path(const char *path, char out[WORK_PATH])
+{
+    snprintf(out, WORK_PATH, "%s.tmp", path);
+}
+
+static tck_status_t write_all(int fd, const char *text, size_t len)
+{
+    while (len > 0) {
+        ssize_t written = write(fd, text, len);
+        if (written < 0 && errno != EINTR) {
+            return status_of_errno(errno);
+        }
+        text += written > 0 ? written : 0;
+        len -= written > 0 ? (size_t)written : 0;
+    }
+    return TCK_OK;
+}
+
+tck_status_t metrics_file_write(const char *path, const char *text, size_t len, struct error *err)
+{
+    char work[WORK_PATH];
+    work_path(path, work);
+    (void)unlink(work); /* of an agent that died while it wrote */
+    /* Not through a link that somebody else has put there. */
+    int fd = open(work, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        return error_set(err, status_of_errno(errno), "create %s: %m", work);
+    }
+    bool good = fchmod(fd, 0644) == 0 && write_all(fd, text, len) == TCK_OK;
+    int why = errno;
+    good = close(fd) == 0 && good;
+    if (good && rename(work, path) == 0) {
+        return TCK_OK;
+    }
+    errno = good ? errno : why;
+    tck_status_t status = error_set(err, status_of_errno(errno), "write %s: %m", path);
+    (void)unlink(work);
+    return status;
+}
+
+void metrics_file_remove(const char *path)
+{
+    char work[WORK_PATH];
+    work_path(path, work);
+    (void)unlink(work);
+    (void)unlink(path);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The metrics as a file for node_exporter's textfile collector. */
+#ifndef TCK_AGENT_METRICS_FILE_H
+#define TCK_AGENT_METRICS_FILE_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+
+/* Replaces the file at once, so that no reader sees a part of it. Everyone may read it. Blocking. */
+must_check tck_status_t metrics_file_write(const char *path, const char *text, size_t len, struct error *err);
+/* Removes what the agent has written: it would be read as if the agent were alive. */
+void metrics_file_remove(const char *path);
+
+#endif
