@@ -5,6 +5,7 @@
 #include "agent/lifecycle/fdstore.h"
 #include "agent/lifecycle/loop_watchdog.h"
 #include "agent/membership/start_config.h"
+#include "agent/metrics/metrics_text.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/ipc.h"
@@ -35,8 +36,19 @@ static void usage(FILE *to)
           "\n"
           "  --config FILE  configuration (tierckpt config prints it with help)\n"
           "  --set JSON     keys that override the file's\n"
+          "  --metrics      print the metrics that it exports (metrics_listen, metrics_textfile)\n"
           "  --help, --version\n",
           to);
+}
+
+/* As docs/metrics.md lists them. */
+static void print_metrics(void)
+{
+    struct metrics_help h;
+    for (size_t i = 0; metrics_family(i, &h); i++) {
+        bool more = h.labels[0] != '\0';
+        printf("- `%s%s%s%s` (%s): %s\n", h.name, more ? "{" : "", h.labels, more ? "}" : "", h.kind, h.help);
+    }
 }
 
 static void on_signal(void *ctx, uint32_t events)
@@ -202,6 +214,7 @@ int main(int argc, char **argv)
                                             {"set", required_argument, NULL, 's'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'v'},
+                                            {"metrics", no_argument, NULL, 'm'},
 #ifdef TCK_FAILPOINTS
                                             {"failpoints", no_argument, NULL, 'p'},
 #endif
@@ -219,6 +232,9 @@ int main(int argc, char **argv)
             return 0;
         } else if (c == 'v') {
             puts("tierckptd " TCK_VERSION);
+            return 0;
+        } else if (c == 'm') {
+            print_metrics();
             return 0;
         } else if (c == 'p') {
             failpoints_print();
