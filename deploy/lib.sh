@@ -51,6 +51,20 @@ install_missing() {
         die "apt-get install failed for: $(echo $missing)"
 }
 
+# Debian's Prometheus and node_exporter, for the suite ops. They are unpacked into build/ops unless they are installed, since
+# their packages start services.
+prometheus_tools() {
+    local dir=$top/build/ops program missing=""
+    for program in prometheus promtool prometheus-node-exporter; do
+        command -v "$program" >/dev/null || [ -x "$dir/usr/bin/$program" ] || missing=yes
+    done
+    [ -n "$missing" ] || return 0
+    say "Unpacking prometheus and prometheus-node-exporter into build/ops"
+    mkdir -p "$dir/packages" && (cd "$dir/packages" && apt-get download -qq prometheus prometheus-node-exporter) || return 1
+    local package
+    for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir" || return 1; done
+}
+
 has_cuda_toolkit() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 
 # Prints the directory of the nccl.h that nccl_header has installed, if any.
