@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Metrics: both nodes serve them, they agree with the command and show a lost node; hostile scrapers hurt neither training nor
-# agent, and a port that is taken is reported while the job runs.
+# agent; a port that is taken is reported while the job runs; the file stays when the agent is killed, and goes when it ends.
 . "$(dirname "$0")/lib.sh" "$1"
 command -v curl >/dev/null || skip "curl is not installed"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500,"version_timeout_ms":3000,"metrics_listen":":0"'
@@ -13,6 +13,13 @@ must_be() { wait_for 30 is "$1" "$2" "$3" "${4:-}" || die "$2 of $1 is not $3 bu
 # status_number NODE EXPRESSION
 status_number() { ask "$1" --json status | python3 -c "import json, sys; s = json.load(sys.stdin); print($2)"; }
 declare -A address=()
+
+# Each node has a file of its own.
+eval "$(declare -f node_json | sed '1s/node_json/plain_json/')"
+node_json() {
+    local settings="$settings,\"metrics_textfile\":\"$work/$1.prom\""
+    plain_json "$1"
+}
 
 storage_interval=20
 begin 2
@@ -32,6 +39,9 @@ for node in a b; do
 done
 must_be a coordinator 1
 must_be b coordinator 0
+
+in_file() { grep -q "^tierckpt_ranks{job_id=\"$job\",node=\"$1\"} 2$" "$work/$1.prom"; }
+wait_for 30 in_file a && wait_for 30 in_file b || die "the files lack what is served"
 
 # What both say is the same.
 for pair in 'memory_used_bytes|s["memory"]["used_bytes"]' 'memory_limit_bytes|s["memory"]["cap_bytes"]' \
@@ -67,6 +77,7 @@ kill_node b
 must_be a nodes 1 'state="lost"'
 must_be a node_lost 1 'peer="b"'
 before=$(value a newest_version_step 'tier="memory"')
+in_file b || die "the file of a dead agent is gone: nothing would show that it is dead"
 ! scrape b >/dev/null || die "somebody serves metrics of a dead agent"
 kill_trainers
 settings=${settings/:0/${address[a]}} # a has this one
@@ -81,3 +92,6 @@ one_in_trouble() { trouble a || trouble b; }
 wait_for 30 one_in_trouble || die "nobody says that the address is taken: $(ask a status; ask b status)"
 [ -n "$(at a)$(at b)" ] || die "nobody has the address"
 kill_trainers
+ask a stop --force >/dev/null || die "the job is not stopped"
+no_files() { ! compgen -G "$work/*.prom*" >/dev/null; }
+wait_for 60 no_files || die "agents that have ended leave files: $(ls "$work"/*.prom*)"

@@ -35,11 +35,11 @@ targets() {
 
 mkdir "$work/textfile"
 settings=',"heartbeat_ms":200,"peer_timeout_ms":1500,"version_timeout_ms":3000,"metrics_listen":":0"'
-both=$settings
-node_json() { # each node has a file of its own
-    local settings="$both,\"metrics_textfile\":\"$work/textfile/$1.prom\""
-    printf '{"job":"%s","node":"%s","runtime_dir":"%s","save_dir":"%s","linger_s":%s,"memory_cap_bytes":"%s","save_mem_interval":%s,"save_storage_interval":%s,"log_level":3,"run_id":"%s"%s}' \
-        "$job" "$1" "$work/run" "$work/save" "$linger_s" "$memory_cap" "$mem_interval" "$storage_interval" "$run_id" "$settings"
+# Each node has a file of its own.
+eval "$(declare -f node_json | sed '1s/node_json/plain_json/')"
+node_json() {
+    local settings="$settings,\"metrics_textfile\":\"$work/textfile/$1.prom\""
+    plain_json "$1"
 }
 storage_interval=50
 train
