@@ -71,6 +71,12 @@ static void stop(void)
     host_stop_agent(any_host(), faults_lasting(20, sim_chance(50) ? 200 : 5000));
 }
 
+/* Jumps by more than any time-out, but by less than an agent without trainers lives. */
+static void jump_clock(void)
+{
+    host_jump_clock(any_host(), sim_between(1, sim_chance(50) ? 200 : 600000) * MS);
+}
+
 static void end_refusal(void *ctx)
 {
     struct host *host = ctx;
@@ -81,6 +87,11 @@ static void refuse(struct host *host, uint64_t for_us)
 {
     host->storage_refused = true;
     sim_after(for_us, NULL, end_refusal, host);
+}
+
+static void fill(struct host *host, uint64_t for_us)
+{
+    host->full_until_us = sim.us + for_us;
 }
 
 static void hang(struct host *host, uint64_t for_us)
@@ -109,6 +120,11 @@ static void storage_errors(void)
 static void storage_hangs(void)
 {
     storage("hangs for", hang);
+}
+
+static void storage_fills(void)
+{
+    storage("is full for", fill);
 }
 
 static void cut(void)
@@ -297,8 +313,9 @@ void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct 
 static const struct {
     enum trait trait;
     void (*fault)(void);
-} special[] = {
-    {TRAIT_FREEZES, freeze}, {TRAIT_SLOW, interrupt}, {TRAIT_ISOLATES, isolate}, {TRAIT_SECOND, launch_second}};
+} special[] = {{TRAIT_FREEZES, freeze},        {TRAIT_SLOW, interrupt},     {TRAIT_ISOLATES, isolate},
+               {TRAIT_SECOND, launch_second},  {TRAIT_FULL, storage_fills}, {TRAIT_POWER, power_go_soon},
+               {TRAIT_CLOCK_JUMPS, jump_clock}};
 
 static bool inject_special(void)
 {

@@ -129,7 +129,7 @@ struct file *job_dir(void)
     return found;
 }
 
-static void name_file(struct file *dir, const char *name, struct file *file)
+void name_file(struct file *dir, const char *name, struct file *file)
 {
     struct entry *entry = entry_new(name, file, dir->entries);
     entry->at = &dir->entries;
@@ -153,7 +153,7 @@ static void notice_claim(const struct file *dir, const char *name)
     }
 }
 
-static void remove_name(struct file *dir, struct entry *entry)
+void remove_name(struct file *dir, struct entry *entry)
 {
     remove_hash(dir, entry);
     *entry->at = entry->next;
@@ -185,12 +185,22 @@ static bool is_save_dir(const char *path)
     return strcmp(path, sim.save_dir) == 0;
 }
 
+/* Entries of save_dir itself are always on disk. */
+static void make_file(struct file *dir, const char *name, struct file *file)
+{
+    if (dir != &root) {
+        power_renames(NULL, NULL, dir, name, file);
+    }
+    name_file(dir, name, file);
+}
+
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int open_file(struct file *file, int flags)
 {
     struct object *object = object_new(OBJECT_FILE);
     object->file = file;
+    object->losses = file->losses;
     object->appends = (flags & O_APPEND) != 0;
     file->opened++;
     return object_fd(object);
@@ -223,11 +233,12 @@ int file_open(int dir_fd, const char *name, int flags)
         return fail(EISDIR);
     }
     if (entry == NULL) {
-        name_file(dir, name, file_new(false));
+        make_file(dir, name, file_new(false));
         notice_claim(dir, name);
         entry = dir->entries;
     }
     if (flags & O_TRUNC) {
+        power_writes(entry->file);
         entry->file->bytes = 0;
     }
     return open_file(entry->file, flags);
@@ -304,13 +315,22 @@ ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
     return (ssize_t)n;
 }
 
+static bool is_full(void)
+{
+    return sim.current != NULL && sim.current->full_until_us > sim.us;
+}
+
 ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at)
 {
     struct file *file = file_of(fd);
     if (file == NULL) {
         return __real_pwrite(fd, from, len, at);
     }
+    if (is_full()) {
+        return fail(ENOSPC);
+    }
     if (len > 0) {
+        power_writes(file);
         grow(file, (uint64_t)at + len);
         memcpy(file->data + at, from, len);
     }
@@ -333,7 +353,7 @@ ssize_t file_write(int fd, const void *from, size_t len)
     struct object *object = object_of(fd);
     object->position = object->appends ? object->file->bytes : object->position;
     ssize_t n = __wrap_pwrite(fd, from, len, (off_t)object->position);
-    object->position += (uint64_t)n;
+    object->position += n > 0 ? (uint64_t)n : 0;
     return n;
 }
 
@@ -354,6 +374,10 @@ int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
     if (file == NULL) {
         return __real_fallocate(fd, mode, at, len);
     }
+    if (is_full()) {
+        return fail(ENOSPC);
+    }
+    power_writes(file);
     grow(file, (uint64_t)(at + len));
     return 0;
 }
@@ -363,18 +387,32 @@ int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice)
     return file_of(fd) != NULL ? 0 : __real_posix_fadvise(fd, at, len, advice);
 }
 
+/* Each descriptor gets one error when something was lost. */
+static int sync_file(struct object *object)
+{
+    bool lost = object->losses != object->file->losses;
+    object->losses = object->file->losses;
+    if (lost) {
+        return fail(EIO);
+    }
+    power_synced(object->file);
+    return 0;
+}
+
 int __wrap_fdatasync(int fd)
 {
-    return file_of(fd) != NULL ? 0 : __real_fdatasync(fd);
+    power_may_go();
+    return file_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fdatasync(fd);
 }
 
 int __wrap_fsync(int fd)
 {
     host_does_something();
+    power_may_go();
     if (storage_refuses()) {
         return -1;
     }
-    return file_of(fd) != NULL ? 0 : __real_fsync(fd);
+    return file_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fsync(fd);
 }
 
 /* ---- metadata ----------------------------------------------------------------------------------------------- */
@@ -466,7 +504,7 @@ int __wrap_mkdirat(int dir_fd, const char *name, mode_t mode)
     if (dir->links == 0) {
         return fail(ENOENT);
     }
-    name_file(dir, name, file_new(true));
+    make_file(dir, name, file_new(true));
     return 0;
 }
 
@@ -486,6 +524,7 @@ int __wrap_unlinkat(int dir_fd, const char *name, int flags)
     if (entry->file->entries != NULL) {
         return fail(ENOTEMPTY);
     }
+    power_renames(dir, name, NULL, NULL, entry->file);
     remove_name(dir, entry);
     return 0;
 }
@@ -503,7 +542,7 @@ int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int 
     if (entry_find(to_dir, to) != NULL) {
         return fail(EEXIST);
     }
-    name_file(to_dir, to, entry->file);
+    make_file(to_dir, to, entry->file);
     notice_claim(to_dir, to);
     return 0;
 }
@@ -538,6 +577,7 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
     if (from_dir == job_dir() && to_dir != from_dir) {
         judge_removed(from);
     }
+    power_renames(from_dir, from, to_dir, to, file);
     name_file(to_dir, to, file); /* first, so that the file keeps at least one name */
     if (old != NULL) {
         remove_name(to_dir, old);
@@ -550,11 +590,13 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
 int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
     host_does_something();
+    power_may_go();
     return storage_refuses() ? -1 : rename_file(from_fd, from, to_fd, to, true);
 }
 
 int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
     host_does_something();
+    power_may_go();
     return storage_refuses() ? -1 : rename_file(from_fd, from, to_fd, to, (flags & RENAME_NOREPLACE) == 0);
 }

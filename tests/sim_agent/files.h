@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The in-memory file system that serves as storage (files.c), as used by storage_doubts.c to inject faults. */
+ * The in-memory file system that serves as storage (files.c), as used by storage_doubts.c and power.c to inject faults.
+ */
 #ifndef TCK_SIM_AGENT_FILES_H
 #define TCK_SIM_AGENT_FILES_H
 
@@ -23,12 +24,26 @@ struct file {
     size_t entry_count, hashes;
     uint64_t unreadable_until_us; /* opening it fails */
     bool torn;                    /* a published version: a part of it is damaged */
+    uint32_t losses;              /* number of power losses that took something that was not synced */
 };
 
 /* NULL if there is no such entry. */
 struct entry *entry_find(const struct file *dir, const char *name);
 struct entry *entry_new(const char *name, struct file *file, struct entry *next);
+void name_file(struct file *dir, const char *name, struct file *file);
+void remove_name(struct file *dir, struct entry *entry);
 /* The job's directory; NULL if it does not exist yet. */
 struct file *job_dir(void);
+
+/* ---- power.c ----------------------------------------------------------------------------------------------------- */
+
+/* Called before bytes of the file change. */
+void power_writes(struct file *file);
+/* Called before the file gets another name; it is created if from_dir is NULL, removed if dir is. */
+void power_renames(struct file *from_dir, const char *from, struct file *dir, const char *name, struct file *file);
+/* Called when the file or directory was synced. */
+void power_synced(const struct file *file);
+/* Called before each call to storage. */
+void power_may_go(void);
 
 #endif

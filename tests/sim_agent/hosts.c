@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#define DAY_MS         UINT64_C(86400000)
 #define START_AGAIN_US (500 * MS) /* an agent that could not start */
 
 /* ---- kept descriptors -------------------------------------------------------------------------------------------- */
@@ -222,6 +223,17 @@ void host_stop_agent(struct host *host, uint64_t for_us)
         sim_log("the agent of %s is stopped for %.3f s", host->name, (double)for_us / (double)S);
         host->stopped_until_us = sim.us + for_us;
     }
+}
+
+void host_jump_clock(struct host *host, uint64_t by_us)
+{
+    sim_log("the clock of %s jumps by %.3f s", host->name, (double)by_us / (double)S);
+    host->clock_ahead_us += by_us;
+    host->wall_ahead_ms = (int64_t)sim_between(0, 2 * DAY_MS) - (int64_t)DAY_MS;
+    if (host->loop != NULL) {
+        loop_clock_jumped(host->loop, by_us);
+    }
+    judge_clock_jumped();
 }
 
 void host_forget(struct host *host, uint64_t restart_us)

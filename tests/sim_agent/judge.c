@@ -335,7 +335,8 @@ static void check_kept(struct host *host)
 /* An agent's kept state cannot change unless its code ran. */
 static void check_host(struct host *host)
 {
-    bool waits = host->hangs_until_us > sim.us || host->stopped_until_us > sim.us || doubts_of_notes();
+    bool waits = host->hangs_until_us > sim.us || host->full_until_us > sim.us || host->stopped_until_us > sim.us ||
+                 doubts_of_notes();
     quiet_us = host->storage_refused || host->agent == NULL || waits ? sim.us : quiet_us;
     if (host->agent != NULL && host->ran) {
         judge_decision(host);
@@ -480,6 +481,11 @@ void judge_host_lost(struct host *host)
     anchor_lose(host, !together);
     losses += !together;
     host->knows = host->restored = VERSION_NONE;
+}
+
+void judge_clock_jumped(void)
+{
+    quiet_us = sim.us;
 }
 
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version)

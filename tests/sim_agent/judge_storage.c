@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 static struct version promised; /* newest version that was reported as published and is undamaged */
+static struct version reported; /* newest version that was reported as published */
 
 /* The version that each term has restored, from which its own versions descend. */
 struct base {
@@ -51,6 +52,17 @@ struct version stored_promise(void)
 void stored_reported(struct version version)
 {
     promised = is_torn(version) ? promised : version;
+    reported = version;
+}
+
+/* A version that was never reported may have been promised because a launch has found it on storage. */
+void judge_unpublished(struct version version)
+{
+    if (version_is(version, reported)) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64 " was reported as published, and is lost with the power",
+                      version.step, version.term);
+    }
+    promised = version_is(version, promised) ? newest_whole(version) : promised;
 }
 
 void judge_torn(struct version version)

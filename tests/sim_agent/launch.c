@@ -490,7 +490,8 @@ static bool is_finished(const struct launch *launch)
             return false;
         }
     }
-    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps && !bases_wait(launch);
+    bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps &&
+                !bases_wait(launch) && !overload_lasts(launch);
     if (launch->last_step > 0) {
         return job.committed >= launch->last_step && job.published >= launch->last_step;
     }
@@ -557,7 +558,7 @@ static bool begins_last(struct launch *launch)
     uint64_t since =
         sim.seed % 2 ? faults.until_us : faults.last_us + CALM_US; /* while faults occur, or after they have ended */
     if (launch != job.launch || !sim_trait(TRAIT_LAST_STEP) || sim.us <= since || sim.us <= faults.until_us ||
-        launch->step < job.steps || bases_wait(launch)) {
+        launch->step < job.steps || bases_wait(launch) || overload_lasts(launch)) {
         return false;
     }
     launch->last_step = launch->step + 1;
@@ -593,7 +594,8 @@ static void rest(void *ctx)
 /* After its last regular step, the launch only waits for faults to end. */
 static uint64_t pause_us(const struct launch *launch)
 {
-    bool waits = launch->step > job.steps && (sim_trait(TRAIT_DAMAGE) || sim_trait(TRAIT_OVERLOADED));
+    bool overloaded = sim_trait(TRAIT_OVERLOADED);
+    bool waits = launch->step > job.steps && (overloaded ? !overload_lasts(launch) : sim_trait(TRAIT_DAMAGE));
     return waits && job.step_us < WAIT_STEP_US ? WAIT_STEP_US : job.step_us;
 }
 
@@ -611,6 +613,7 @@ static void take_step(void *ctx)
     if (begins_last(launch)) {
         return;
     }
+    overload_count(launch);
     launch->step++;
     for (uint32_t r = 0; r < launch->count; r++) {
         struct rank *rank = &launch->ranks[r];
@@ -619,7 +622,7 @@ static void take_step(void *ctx)
             atomic_store(&rank->status->step_ns, job.step_us * 1000);
         }
         if (launch->step % job.save_every == 0) {
-            rank_save(rank, launch->step, launch->step % job.store_every == 0, false);
+            overload_save(rank, launch->step, launch->step % job.store_every == 0);
         }
     }
     if (launch == job.launch && launch->step > job.steps && sim.us - launch->phase_us > END_LIMIT_US &&

@@ -47,6 +47,9 @@ struct message {
 
 static uint64_t latency_us(void)
 {
+    if (sim_trait(TRAIT_OVERLOADED)) {
+        return sim_between(1000, 10000); /* several saves may begin before anybody learns of a refusal */
+    }
     return sim_chance(2) ? sim_between(1000, 30000) : sim_between(20, 400);
 }
 
@@ -419,7 +422,7 @@ static uint64_t queued_us(struct link *to)
         return 0;
     }
     uint64_t from_us = to->busy_until_us > sim.us ? to->busy_until_us : sim.us;
-    to->busy_until_us = from_us + 15 * MS;
+    to->busy_until_us = from_us + 60 * MS;
     return to->busy_until_us - sim.us;
 }
 

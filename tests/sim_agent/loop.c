@@ -19,6 +19,7 @@ struct loop {
     } polls[POLLS_MAX];
     size_t poll_count;
     struct pool *pools;
+    struct loop_timer *timers;
 };
 
 struct loop_fd {
@@ -30,11 +31,13 @@ struct loop_fd {
 };
 
 struct loop_timer {
+    struct loop_timer *next;
     struct loop *loop;
     loop_fn *fn;
     void *ctx;
     uint64_t repeat_us;
-    uint32_t set; /* number of settings: a firing of an earlier setting is ignored */
+    uint64_t due_us; /* time of the next firing; 0: it is not set */
+    uint32_t set;    /* number of settings: a firing of an earlier setting is ignored */
 };
 
 struct firing {
@@ -110,7 +113,8 @@ tck_status_t loop_post(struct loop *loop, loop_fn *fn, void *ctx)
 tck_status_t loop_timer_add(struct loop *loop, loop_fn *fn, void *ctx, struct loop_timer **out)
 {
     *out = calloc(1, sizeof(**out));
-    **out = (struct loop_timer){.loop = loop, .fn = fn, .ctx = ctx};
+    **out = (struct loop_timer){.next = loop->timers, .loop = loop, .fn = fn, .ctx = ctx};
+    loop->timers = *out;
     return TCK_OK;
 }
 
@@ -122,6 +126,7 @@ static void fire(void *ctx)
         free(firing);
         return;
     }
+    timer->due_us = timer->repeat_us ? sim.us + timer->repeat_us : 0;
     if (timer->repeat_us) {
         sim_after(timer->repeat_us, timer->loop->host, fire, firing);
     } else {
@@ -130,23 +135,39 @@ static void fire(void *ctx)
     timer->fn(timer->ctx);
 }
 
-void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms, bool repeat)
+static void fire_in(struct loop_timer *timer, uint64_t delay_us)
 {
     struct firing *firing = calloc(1, sizeof(*firing));
     *firing = (struct firing){timer, ++timer->set};
+    timer->due_us = sim.us + delay_us;
+    sim_after(delay_us, timer->loop->host, fire, firing);
+}
+
+void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms, bool repeat)
+{
     timer->repeat_us = repeat ? delay_ms * MS : 0;
     /* No two machines started at the same time. */
-    sim_after(repeat ? sim_between(1, delay_ms * MS) : delay_ms * MS, timer->loop->host, fire, firing);
+    fire_in(timer, repeat ? sim_between(1, delay_ms * MS) : delay_ms * MS);
 }
 
 void loop_timer_stop(struct loop_timer *timer)
 {
     timer->set++;
+    timer->due_us = 0;
 }
 
 void loop_timer_remove(struct loop_timer *timer)
 {
-    timer->set++;
+    loop_timer_stop(timer);
+}
+
+void loop_clock_jumped(struct loop *loop, uint64_t by_us)
+{
+    for (struct loop_timer *timer = loop->timers; timer != NULL; timer = timer->next) {
+        if (timer->due_us > 0) {
+            fire_in(timer, timer->due_us > sim.us + by_us ? timer->due_us - sim.us - by_us : 0);
+        }
+    }
 }
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------- */

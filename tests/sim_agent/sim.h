@@ -104,7 +104,11 @@ enum trait {
     TRAIT_LAST_DRAIN_FAILS, /* the first drains of the last step fail */
     TRAIT_LATE_REPORTS,     /* a node's report about its drain arrives late, while other nodes fail */
     TRAIT_TIMERS_FIRST,     /* an agent that was stopped runs due timers before it handles what has arrived */
-    TRAIT_STANDS_STILL      /* the coordinator's agent is stopped during a recovery */
+    TRAIT_STANDS_STILL,     /* the coordinator's agent is stopped during a recovery */
+    /* Numbers that leave most schedules in which planted faults are found as they were. */
+    TRAIT_FULL = 58,        /* storage is full at times */
+    TRAIT_POWER = 774,      /* storage loses what was not synced */
+    TRAIT_CLOCK_JUMPS = 793 /* the clocks of machines jump */
 };
 bool sim_trait(enum trait trait);
 
@@ -141,7 +145,10 @@ struct host {
     jmp_buf death;              /* target of _exit */
     uint32_t dies_in;           /* number of externally visible operations until it dies; 0: it does not */
     bool storage_refused;       /* storage refuses this host */
+    uint64_t full_until_us;     /* it finds no room on storage until then */
     uint64_t hangs_until_us;    /* calls to storage return at this time */
+    uint64_t clock_ahead_us;    /* how far its clock is ahead of the simulated time */
+    int64_t wall_ahead_ms;      /* the same for its wall clock, which may also be behind */
     uint64_t stopped_until_us;  /* its agent does not run (SIGSTOP) */
     uint64_t short_until_us;    /* out of memory until then: some jobs cannot be submitted to a pool */
     bool noisy;                 /* some chunks that it receives have wrong bytes */
@@ -171,6 +178,8 @@ void host_start(struct host *host);
 void host_kill_agent(struct host *host, uint64_t restart_us);
 /* Stops its agent for this time. */
 void host_stop_agent(struct host *host, uint64_t for_us);
+/* Makes its clock jump: whatever was due within that time is due now. */
+void host_jump_clock(struct host *host, uint64_t by_us);
 /* Kills its agent and its supervisor, which loses the kept descriptors; trainers survive. */
 void host_forget(struct host *host, uint64_t restart_us);
 /* Loses the machine with all its memory; another machine with the same name appears after return_us. */
@@ -188,6 +197,8 @@ void host_run(struct host *host, sim_fn *fn, void *ctx);
 
 void loop_after_callback(struct loop *loop);
 bool loop_is_stopped(const struct loop *loop);
+/* The clock of its host goes on by so much. */
+void loop_clock_jumped(struct loop *loop, uint64_t by_us);
 /* The object may have become readable. */
 void object_wake(struct object *object);
 /* Runs the pool jobs that the current agent waits for. */
@@ -224,6 +235,7 @@ struct object {
     /* file or directory of storage */
     struct file *file;
     uint64_t position;
+    uint32_t losses; /* of the file, as already reported to this descriptor */
     bool appends;
 };
 
@@ -276,6 +288,11 @@ struct published_version {
 };
 /* Finds the newest published version below at->version. False: there is none. */
 bool published_next(struct published_version *at);
+
+/* ---- power.c ----------------------------------------------------------------------------------------------------- */
+
+/* Storage loses power at one of the next calls to it. */
+void power_go_soon(void);
 
 /* ---- catalog.c --------------------------------------------------------------------------------------------------- */
 
@@ -401,6 +418,10 @@ struct launch {
     uint64_t last_step, last_us; /* last step being saved to storage, and since when; 0: not yet */
     bool rests;                  /* it no longer saves */
     uint32_t last_aborts;        /* aborts of last steps after the last fault */
+    struct {                     /* commits under overload, after the last fault (overload.c) */
+        uint64_t since_us, newest;
+        uint32_t commits;
+    } calm;
     bool dead;
     char run_id[32];
     bool takes_over; /* takeover is configured */
@@ -468,6 +489,14 @@ uint64_t shape_hosts(const struct shape *shape);
 void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
 bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
 
+/* ---- overload.c -------------------------------------------------------------------------------------------------- */
+
+/* True while the launch has to save more than can be copied. */
+bool overload_lasts(const struct launch *launch);
+/* Checks, once in each step, that enough is committed. */
+void overload_count(struct launch *launch);
+void overload_save(struct rank *rank, uint64_t step, bool to_storage);
+
 /* ---- judge.c ----------------------------------------------------------------------------------------------------- */
 
 void judge_event(void); /* after every event */
@@ -481,11 +510,15 @@ void judge_unrecoverable(const struct launch *launch, const struct error *err);
 void judge_settled(const struct launch *launch);
 void judge_sealed(const struct rank *rank, uint64_t step);
 void judge_host_lost(struct host *host);
+/* Calls to storage may have been given up too early. */
+void judge_clock_jumped(void);
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
 /* save_dir no longer has a note of a commit. */
 void judge_note_emptied(void);
 /* A published version was damaged. */
 void judge_torn(struct version version);
+/* A published version is gone after all, because it was not synced. */
+void judge_unpublished(struct version version);
 /* A drain of the version that this decision commits was requested. */
 void judge_drain_asked(const struct decision *d);
 /* This name is removed from the job's directory. */

@@ -5,6 +5,7 @@
 #include "tiers/manifest.h"
 #include "tiers/uring.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +40,10 @@ static tck_status_t move(const struct uring_transfer *ask, struct error *err)
     ssize_t n = ask->direction == URING_READ ? pread(ask->fd, ask->data, ask->bytes, 0)
                                              : pwrite(ask->fd, ask->data, ask->bytes, 0);
     if (storage_refuses() || n < 0) {
-        return error_set(err, TCK_ERR_IO, "%s: %m", ask->name);
+        return error_set(err, status_of_errno(errno), "%s: %m", ask->name);
+    }
+    if (ask->direction == URING_WRITE && fdatasync(ask->fd) < 0) {
+        return error_set(err, TCK_ERR_IO, "%s: fdatasync: %m", ask->name);
     }
     return (uint64_t)n < ask->bytes ? error_set(err, TCK_ERR_CORRUPT, "%s: it is shorter", ask->name) : TCK_OK;
 }

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define WALL_MS UINT64_C(1767225600000)
+#define LINES_MAX 10000 /* in one event */
+#define WALL_MS   UINT64_C(1767225600000)
 
 struct sim sim;
 
@@ -47,12 +48,21 @@ bool sim_trait(enum trait trait)
         [TRAIT_RESHARDS] = 20,      [TRAIT_MOVES] = 20,        [TRAIT_CATALOG] = 30,
         [TRAIT_LAST_STEP] = 40,     [TRAIT_ASKS_STEP] = 20,    [TRAIT_SPREADS] = 20,
         [TRAIT_NAMESAKES] = 10,     [TRAIT_TWINS_DIFFER] = 15, [TRAIT_LAST_DRAIN_FAILS] = 40,
-        [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15};
+        [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15,
+        [TRAIT_FULL] = 4,           [TRAIT_POWER] = 8,         [TRAIT_CLOCK_JUMPS] = 8};
+    static enum {
+        UNKNOWN,
+        ABSENT,
+        PRESENT
+    } known[sizeof(percent) / sizeof(percent[0])]; /* because it is needed often */
     uint64_t of[2] = {sim.seed, trait};
     if (sim.measure) {
         return trait == TRAIT_CATALOG; /* as in a real job without faults */
     }
-    return hash128_of(of, sizeof(of)).lo % 100 < percent[trait];
+    if (known[trait] == UNKNOWN) {
+        known[trait] = hash128_of(of, sizeof(of)).lo % 100 < percent[trait] ? PRESENT : ABSENT;
+    }
+    return known[trait] == PRESENT;
 }
 
 tck_status_t __wrap_random_bytes(void *out, size_t len);
@@ -102,17 +112,19 @@ void __wrap_secret_mac(const struct secret *secret, const char *label, const voi
 
 uint64_t clock_ns(void)
 {
-    return sim.us * 1000 + S * 1000; /* because 0 means "never" in some places */
+    uint64_t ahead_us = sim.current != NULL ? sim.current->clock_ahead_us : 0;
+    return (sim.us + ahead_us) * 1000 + S * 1000; /* because 0 means "never" in some places */
 }
 
 uint64_t clock_ms(void)
 {
-    return sim.us / MS + 1000;
+    return clock_ns() / 1000 / MS;
 }
 
 uint64_t clock_wall_ms(void)
 {
-    return WALL_MS + sim.us / MS;
+    int64_t ahead_ms = sim.current != NULL ? sim.current->wall_ahead_ms : 0;
+    return WALL_MS + sim.us / MS + (uint64_t)ahead_ms;
 }
 
 uint64_t clock_thread_ns(void)
@@ -220,9 +232,22 @@ void sim_violation(const char *fmt, ...)
     sim.ended = true;
 }
 
+/* Detects an agent that loops forever in one event, in which case nothing else would ever happen. */
+static void check_talk(const char *fmt)
+{
+    static uint64_t event, lines;
+    lines = event == sim.events ? lines + 1 : 0;
+    event = sim.events;
+    if (lines > LINES_MAX && sim.current != NULL) {
+        sim_violation("%s loops forever, and logs: %s", sim.current->name, fmt);
+        longjmp(sim.current->death, 1);
+    }
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
     va_list args;
+    check_talk(fmt);
     va_start(args, fmt);
     if (sim.verbose && level <= LOG_INFO) {
         write_line(sim.current != NULL ? sim.current->name : "?", fmt, args);
