@@ -182,3 +182,13 @@ Test(copies, that_are_received_into_another_slot_keep_its_pins)
     cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
     cr_assert_eq(node_slot(tc->node, 1)->pins, 1);
 }
+
+Test(copies, are_not_handed_out_in_a_term_that_is_over)
+{
+    struct peer_offer want = {.term = TERM - 1, .shard = shard, .version = before};
+    struct tier_item item = {0};
+    struct error err = {0};
+    cr_assert_eq(replica_handle_pull(&replicas, NULL, &want, &item, &err), TCK_ERR_DENIED);
+    cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
+    cr_assert_eq(ops, 0);
+}
