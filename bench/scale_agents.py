@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SCALE: what a job of 16, 256 and (--large) 16,384 ranks costs the coordinator's agent and the other agents, phase by
-phase. The agents are the real ones, all in one process, over a simulated network and storage (tests/sim_agent), so
+phase. The agents are the real ones, all in one process, over a simulated network and storage (tests/sim), so
 messages and bytes are exact, and processor time is that of their own code. Images are tiny: copying is measured
 elsewhere."""
 
@@ -27,7 +27,7 @@ PHASES = {
 
 def measure(ranks):
     """The costs of each phase of one run."""
-    program = os.path.join(os.environ["TIERCKPT_BUILD_DIR"], "tests/sim_agent/sim_agent")
+    program = os.path.join(os.environ["TIERCKPT_BUILD_DIR"], "tests/sim/sim")
     command = [program, "--scale", str(ranks // RANKS_PER_NODE), "--ranks", str(RANKS_PER_NODE), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

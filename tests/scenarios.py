@@ -170,7 +170,7 @@ def check():
     for number, _, tests, why in scenarios():
         for test in tests:
             suite, name = test.split("/", 1)
-            there = {"cluster": HERE / f"cluster/test_{name}.sh", "soak": HERE / "soak/soak.py", "sim": HERE / "sim/sim.c",
+            there = {"cluster": HERE / f"cluster/test_{name}.sh", "soak": HERE / "soak/soak.py", "sim": HERE / "sim/main.c",
                      "failpoints": HERE / "cluster/failpoints.sh",
                      "unit": next(HERE.glob(f"unit/*/*{name.split('_', 1)[-1]}.c"), HERE / "none")}.get(suite)
             if there is None or not there.exists():

@@ -1,510 +1,605 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A deterministic simulator: the real protocol machines (runtime/core), placement, planner and recovery on simulated
- * machines, network, memory, storage and clock, all from one seed. After every event the promises of
- * docs/reliability.md are checked (sim_check.c). One schedule is one seed; `sim --seed S --verbose` shows its story.
+ * Runs many agents in one process, in a simulated world: time, network, memory that outlives agents, processes. The
+ * agents are the product's own code, from agent.c down to the session handshake, the segments' headers and the
+ * directories of published versions. Their lowest-level calls are implemented here instead of in the kernel (the linker
+ * does not take a symbol that is defined here from the libraries): loop.h, pool.h, clock.h, ipc.h, link.h, uring.h,
+ * memory_pages.h, sd_notify.h, catalog.h, process.h, lock.h, bounded.h, log.h; and some system calls, by --wrap.
+ * Storage is an in-memory file system.
  *
- *   sim_main.c     arguments, many schedules, in several processes if wanted
- *   sim.c          one schedule from start to end
- *   sim_queue.c    random numbers, the queue of things to come, the log
- *   sim_agent.c    carries out the machines' actions, as the agent does
- *   sim_save.c     trainers; digests and copies between memories
- *   sim_recover.c  terms: who is in, recovery, restore
- *   sim_storage.c  the persistent tier: stages, publish, retention, power loss
- *   sim_listing.c  what storage answers when a recovery asks it: listings, notes, and what it cannot tell now
- *   sim_second.c   a second start of a job whose trainers may be alive
- *   sim_fault.c    what goes wrong, within what is promised to be survived
- *   sim_check.c    the promises */
-#ifndef TCK_TESTS_SIM_H
-#define TCK_TESTS_SIM_H
+ * The seed determines the whole schedule. There is one world per process, because clock_ms() has no argument that could
+ * select one. */
+#ifndef TCK_SIM_SIM_H
+#define TCK_SIM_SIM_H
 
-#include "core/coordinator.h"
-#include "core/node.h"
-#include "core/retention.h"
-#include "core/term.h"
-#include "recovery/recovery.h"
+#include "agent/agent.h"
+#include "agent/state/hard_state.h"
+#include "base/ipc.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/message.h"
+#include "base/pool.h"
+#include "recovery/catalog.h"
+#include "tiers/memory.h"
+#include "tiers/peer.h"
+#include "tiers/persistent.h"
+
 #include <inttypes.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
 
-#define SIM_MACHINES  12
-#define SIM_NODES     6
-#define SIM_RANKS     8
-#define SIM_SHARDS    12
-#define SIM_SLOTS     3
-#define SIM_TERMS     64
-#define SIM_STEPS     4096 /* per term */
-#define SIM_PUBLISHED 64
-#define SIM_TASKS     8192
+#define MS UINT64_C(1000) /* the world counts microseconds */
+#define S  (1000 * MS)
 
-#define HEARTBEAT_MS       20
-#define RETRY_MS           30
-#define VERSION_TIMEOUT_MS 400
-#define DRAIN_PAUSE_MS     30
-#define DRAIN_PAUSE_MAX_MS 480
-#define TRANSFER_MS        120 /* a copy that is not acknowledged by then has failed */
-#define CROWDED_MS         600 /* the same where copies queue up for the link */
-#define OVERLOADED_COPY_MS 100 /* and one version alone takes so long */
-#define RETENTION          3
-#define DIGESTED_MS        (4 * HEARTBEAT_MS) /* digests of a sealed slot are made within this */
+struct host;
+struct object;
+struct file;
+struct launch;
+struct shape;
 
-#define V_FMT    "%" PRIu64 ".%" PRIu64
-#define V_ARG(v) (v).term, (v).step
+typedef void sim_fn(void *ctx);
 
-/* What a schedule may be like beside the dice; the numbers are part of the seeds' stories. */
-enum trait {
-    TRAIT_OVERLOADED,
-    TRAIT_DRAIN_WAITS,
-    TRAIT_LONG_CUTS,
-    TRAIT_TEARS,
-    TRAIT_REPAIRS,
-    TRAIT_NAMESAKES,
-    TRAIT_TWINS_DIFFER,
-    TRAIT_BASE_GOES_BAD,
-    TRAIT_SPREADS,
-    TRAIT_FREEZES,
-    TRAIT_DOUBTS = 16, /* numbers that leave most of seeds.txt their stories */
-    TRAIT_NOTES = 22,
-    TRAIT_SECOND_STARTS = 26,
-    TRAIT_LAST_STEP = 30
+/* ---- world.c: time, random choices, the event queue -------------------------------------------------------------- */
+
+struct counts {
+    uint64_t messages, bytes; /* between agents, as sent */
+    uint64_t received;        /* messages */
+    uint64_t transferred;     /* bytes of images that are sent */
+    uint64_t stored;          /* bytes that are written to or read from storage */
+    uint64_t frames;          /* with trainers, both ways */
+    uint64_t calls;           /* of an agent's code */
+    uint64_t ns;              /* CPU time of these calls; 0 unless measured */
 };
 
-/* ---- machines and their memory --------------------------------------------------------------------------------- */
-
-/* A slot as it lies in memory: the header, and one number for the bytes. */
-struct memory_slot {
-    enum slot_state state;
-    struct version version;
-    struct hash128 root;
-    uint64_t value;
-    uint32_t writers, readers; /* trainers, transfers, digests, drains at work; the machines must respect them */
-    struct version copied;     /* what the trainer at work writes */
-    bool frozen;               /* the trainer at work has lost its term; it goes on some time (TASK_THAW) */
-    struct version seal;       /* left by the trainer that copied everything */
-    bool to_storage;           /* as the trainer began it; in the header */
-    uint64_t sealed_ms;        /* when it was found or made SEALED by the agent that runs now */
-    bool committed;            /* the node had learned the commit when it wrote the header */
-};
-
-struct segment {
-    bool exists;
-    struct memory_slot slots[SIM_SLOTS];
-};
-
-struct sim;
-struct sim_term;
-
-struct machine {
-    bool alive, agent_up;
-    uint32_t life;          /* of the machine: a replacement has an empty memory and another agent_id */
-    uint32_t process;       /* counts starts of its agent */
-    uint32_t agent;         /* counts those and the terms it left: what was begun before is void */
-    uint64_t stopped_until; /* its processes are stopped */
-    uint64_t clock_ahead;   /* its clock jumped */
-    uint32_t group;         /* machines of different groups do not reach each other */
-    struct node_info info;
-    struct segment segments[SIM_SHARDS];
-    uint64_t damaged_ms[SIM_SHARDS]; /* when a fault of ours last hit a copy here */
-    struct term_state terms;
-    struct decision kept;     /* newest one made or learned, in memory that survives the agent */
-    uint64_t link_busy_until; /* overloaded: copies come in one after the other */
-    /* The machines of the joined term; NULL: none runs. */
-    const struct sim_term *term;
-    uint32_t self; /* node of that term */
-    struct node_setup node_setup;
-    struct node_shard node_shards[SIM_SHARDS];
-    uint32_t shard_of_local[SIM_SHARDS]; /* our shard number by index into node_shards */
-    void *node_memory;
-    struct node *node;
-    struct coordinator_setup coordinator_setup;
-    void *coordinator_memory;
-    struct coordinator *coordinator;
-    struct recovery *recovery;
-    struct recovery_clock recovery_clock;
-    const struct task *fetching; /* the request that the node machine is answering */
-    bool repairing;              /* a copy that is missing here is on its way */
-};
-
-/* What storage listed. */
-struct listing {
-    uint32_t stored_count, unfit_count;
-    struct stored_version stored[SIM_PUBLISHED];
-    struct unfit_version unfit[SIM_PUBLISHED];
-};
-
-/* What became of a term's note that it has committed something. */
-enum commit_note { NOTE_NONE, NOTE_WRITTEN, NOTE_MISSING, NOTE_DAMAGED };
-
-/* ---- terms ----------------------------------------------------------------------------------------------------- */
-
-struct trainer {
-    bool alive, copying;
-    bool waiting;           /* for slots */
-    uint32_t agent;         /* the agent start it is connected to; another one does not know it yet */
-    uint64_t asked, sealed; /* newest step it asked slots for; that it copied */
-    uint64_t step;
-};
-
-struct sim_term {
-    uint64_t term;
-    struct world world;
-    struct placement placement;
-    uint32_t machine_of_node[SIM_NODES];
-    uint32_t life_of_node[SIM_NODES];
-    uint32_t shard_of_world[SIM_SHARDS]; /* our shard number by the world's index */
-    uint32_t world_of_shard[SIM_SHARDS];
-    bool drains[SIM_NODES];
-    uint32_t joined;
-    bool planned; /* inventories were read: what an older coordinator says after that binds nobody */
-    bool training, based, base_lost;
-    bool dawdles; /* storage lets its recovery wait, while it is cut off and does not notice */
-    uint64_t planned_ms;
-    struct version plan;
-    struct version base;
-    uint64_t step;
-    struct trainer trainers[SIM_RANKS];
-    uint8_t fates[SIM_STEPS]; /* enum fate: what was decided, once */
-    uint64_t committed;       /* newest step */
-    bool told_failed[SIM_STEPS];
-    uint64_t first_begin[SIM_STEPS];
-    uint32_t asked;           /* rounds of questions */
-    bool answered[SIM_NODES]; /* the newest */
-    enum commit_note commit_note;
-    bool restored_noted;            /* storage has a note of the base */
-    struct listing listed, claimed; /* as the recovery got it; as it was when the term was claimed */
-    struct hash128 ids[SIM_SHARDS];
-};
-
-/* ---- storage --------------------------------------------------------------------------------------------------- */
-
-struct stored_file {
-    bool written, synced;
-    uint64_t value;
-    struct hash128 root; /* as the manifest will have it */
-};
-
-struct staged {
-    bool used;
-    struct version version;
-    struct stored_file files[SIM_SHARDS];
-    bool manifest;
-    bool visible;              /* renamed into place; its manifest and files were synced before */
-    bool durable;              /* the directory was synced after */
-    bool torn;                 /* a file or the manifest was cut off afterwards, though it was synced */
-    bool unread;               /* the manifest: the version is damaged for everybody who lists it */
-    uint64_t unreadable_until; /* it cannot be read, but for its manifest if files_only */
-    bool files_only;
-};
-
-/* ---- things to come -------------------------------------------------------------------------------------------- */
-
-enum task_type {
-    TASK_MESSAGE, /* event arrives from machine `from` */
-    TASK_LOCAL,   /* event of this machine itself */
-    TASK_REACH,   /* it tells that a node is down, or up again */
-    TASK_TICK,
-    TASK_STEP,     /* the trainers of a term make a step */
-    TASK_BEGIN,    /* a rank wants to save */
-    TASK_LAST,     /* a rank wants to save the training's last step */
-    TASK_GRANTED,  /* a rank hears that it may copy */
-    TASK_COPIED,   /* a rank has copied */
-    TASK_THAW,     /* a frozen trainer goes on writing into its slot, whatever has become of it, and ends */
-    TASK_RETURN,   /* a rank comes back to an agent that was started again */
-    TASK_DIGEST,   /* digests of a sealed slot are made */
-    TASK_TRANSFER, /* bytes have arrived in a slot */
-    TASK_COPY_TIMEOUT,
-    TASK_DRAIN,
-    TASK_PUBLISH, /* slot: the process that does it */
-    TASK_SWEEP,
-    TASK_FORM,
-    TASK_JOIN,
-    TASK_INVENTORY,
-    TASK_STORED,
-    TASK_FETCH,
-    TASK_PULLED,
-    TASK_FETCHED,
-    TASK_UNPIN,
-    TASK_FAULT,
-    TASK_CUT,
-    TASK_AGENT_START,
-    TASK_SECOND_ASK,   /* rank: the node that is asked */
-    TASK_SECOND_JUDGE, /* the second start looks at the answers */
-    TASK_HEAL,
-};
-
-struct task {
-    enum task_type type;
-    uint32_t machine, agent; /* agent: void if that one is gone; NONE32: any */
-    uint32_t from, from_life;
-    uint32_t asker, asker_agent; /* who waits for a pull */
-    uint32_t rank, slot, shard, phase;
-    uint8_t source;
-    uint64_t number;
-    uint64_t term;
-    struct version version;
-    tck_status_t outcome;
-    struct event event;
-};
-
-/* What must hold for the newest decided version: every promised copy not lost to a fault of ours is there. */
-struct anchor {
-    struct version version; /* VERSION_NONE: nothing decided yet */
-    bool in_memory;         /* false: only storage is promised to have it */
-    uint32_t tolerance;     /* fault domains */
-    bool promised[SIM_SHARDS][SIM_MACHINES];
-};
-
-/* A start by another launcher, on its way to a term. */
-struct second_start {
-    uint64_t term; /* the newest one as it began; 0: there is none */
-    uint64_t began_ms;
-    uint32_t machine;
-    bool answered[SIM_NODES], held[SIM_NODES];
-};
-
-/* Its time stands in the heap itself: putting things in order must not touch the tasks. */
-struct queued {
-    uint64_t at, order;
-    uint32_t task;
-};
-
-struct totals {
-    uint64_t schedules, events, commits, recoveries, from_storage, publishes, faults;
-    uint64_t superseded_plans; /* of terms after which another had planned: see check_plan */
-    uint64_t lost_bases;
+struct scheduled {
+    uint64_t us, sequence;
+    sim_fn *fn;
+    void *ctx;
+    struct host *host; /* NULL: the event belongs to the world */
+    uint32_t life;     /* of the host's agent: the event does not run in a later life */
 };
 
 struct sim {
-    uint64_t seed, random, now, order;
-    bool verbose, failed, calm; /* calm: no more faults */
-    bool settles;               /* this schedule looks at the end whether everything comes to rest */
-    bool long_cuts;             /* a machine stays cut off through several terms, and comes back alone */
-    bool spreads;               /* trainers get what their node lacks from each other: one owner of a shard suffices */
-    bool twins_differ;          /* what data-parallel copies should be equal is not, in some versions */
-    bool repairs;               /* copies that go bad are found, and fetched again from others */
-    bool tears;                 /* storage loses parts of what it said was safe */
-    bool freezes;               /* trainers that lose their term may be frozen while they copy, and wake up later */
-    bool doubts;                /* storage cannot always tell what it has */
-    bool second_starts;         /* by launchers that know nothing of each other */
-    bool notes;                 /* terms note their first commit, as far as storage keeps the notes */
-    bool overloaded;            /* saves come far faster than the copies can follow, from start to end */
-    uint32_t calm_commits;      /* of versions that were begun when all was healed */
-    uint64_t calm_at, quiet_at; /* quiet: no trainer is left; 0: not yet */
-    /* what this schedule is like */
-    uint32_t nodes, ranks, shards, slots, copies, per_domain, mem_every, storage_every, loss, duplicate, fault_every,
-        notice;
-    uint32_t rank_shards[SIM_RANKS][2], rank_shard_count[SIM_RANKS];
-    uint32_t seats[SIM_NODES]; /* machines of the newest term */
-    struct machine machines[SIM_MACHINES];
-    struct sim_term *terms[SIM_TERMS]; /* by term; [0] unused */
-    uint64_t claimed;
-    bool form_pending;
-    struct staged stages[SIM_PUBLISHED];
-    struct anchor anchor;
-    struct version newest_published; /* and whole */
-    struct version owed;             /* to storage: a storage version, or what the user asked for */
-    struct version last_step;        /* of the training, when all is quiet; VERSION_NONE: not yet, or it is published */
-    uint32_t last_tries;
-    bool last_refused;
-    uint64_t storage_full_until, storage_hangs_until;
-    struct second_start second;
-    uint64_t moved;                              /* the newest term when the job moved; 0: it did not */
-    uint64_t unlisted_until, notes_unread_until; /* storage answers with an error */
-    uint64_t storage_lost_ms;                    /* when it last lost what was not synced */
-    uint64_t last_destroyed_ms;
-    uint32_t destroyed; /* fault domains hit since the anchor's save began */
-    bool touched;       /* memory changed: check it */
-    /* queue */
-    struct task tasks[SIM_TASKS];
-    struct queued heap[SIM_TASKS];
-    uint32_t heap_count;
-    uint32_t unused[SIM_TASKS], unused_count;
-    struct totals totals;
+    uint64_t seed;
+    uint64_t us, sequence, random;
+    struct scheduled *heap;
+    size_t count, cap;
+    struct host *hosts;
+    uint32_t host_count;
+    struct host *current; /* whose code runs */
+    bool verbose, measure;
+    bool ended; /* the schedule is over */
+    char violation[1024];
+    char save_dir[256];
+    struct counts sum;
+    uint64_t events;
 };
 
-/* sim.c */
+extern struct sim sim;
 
-/* Runs this seed's schedule; false if it broke a promise, which is printed. */
-bool sim_run(struct sim *s, uint64_t seed, bool verbose);
+/* Traits of schedules. They use no random numbers of the schedule, so adding a trait does not change other schedules.
+ */
+enum trait {
+    TRAIT_FREEZES,  /* trainers are frozen in the middle of a copy */
+    TRAIT_SAME_RUN, /* a launch has the run id of the one before */
+    TRAIT_SLOW,     /* bytes between agents are delayed */
+    TRAIT_ISOLATES, /* a node is cut off from all others */
+    TRAIT_SECOND,   /* the job is started a second time while it runs */
+    TRAIT_DAMAGE,   /* copies are damaged in memory */
+    TRAIT_DOUBTS,   /* storage is damaged, outdated or temporarily unreadable */
+    TRAIT_DOMAINS,  /* machines are lost in pairs */
+    TRAIT_KEEPS_FEW,
+    TRAIT_BASE_GOES_BAD, /* a base is damaged before it is protected */
+    TRAIT_SLOW_DRAINS,   /* drains are slow, and some are requested by users */
+    TRAIT_OVERLOADED,    /* saves come faster than copies */
+    TRAIT_RESHARDS,      /* launches have another number of ranks */
+    TRAIT_MOVES,         /* launches run on other machines */
+    TRAIT_CATALOG,
+    TRAIT_LAST_STEP, /* the training ends with a step that must be saved to storage */
+    TRAIT_ASKS_STEP, /* launches request a given step */
+    TRAIT_SPREADS,   /* trainers pass shards on to each other */
+    TRAIT_NAMESAKES, /* several machines have the same name */
+    TRAIT_TWINS_DIFFER,
+    TRAIT_LAST_DRAIN_FAILS, /* the first drains of the last step fail */
+    TRAIT_LATE_REPORTS,     /* a node's report about its drain arrives late, while other nodes fail */
+    TRAIT_TIMERS_FIRST,     /* an agent that was stopped runs due timers before it handles what has arrived */
+    TRAIT_STANDS_STILL,     /* the coordinator's agent is stopped during a recovery */
+    /* Numbers that leave most schedules in which planted faults are found as they were. */
+    TRAIT_FULL = 58,        /* storage is full at times */
+    TRAIT_POWER = 774,      /* storage loses what was not synced */
+    TRAIT_CLOCK_JUMPS = 793 /* the clocks of machines jump */
+};
+bool sim_trait(enum trait trait);
 
-/* sim_queue.c */
-uint64_t sim_random(struct sim *s, uint64_t below);
-bool sim_chance(struct sim *s, uint32_t per_mille);
-uint64_t sim_between(struct sim *s, uint64_t low, uint64_t high);
-/* A trait that this seed's schedule has or has not. It takes nothing from the dice: others keep their stories. */
-bool sim_trait(const struct sim *s, enum trait trait, uint32_t per_mille);
-void sim_queue_clear(struct sim *s);
-/* A zeroed task to fill in, `after` ms from now. */
-struct task *sim_after(struct sim *s, uint64_t after, enum task_type type, uint32_t machine);
-/* The same thing once more, so much later. */
-void sim_again(struct sim *s, const struct task *from, uint64_t after);
-bool sim_next(struct sim *s, struct task *out);
-void sim_log(const struct sim *s, const char *fmt, ...) printf_like(2, 3);
-/* Ends the schedule: a promise was broken. */
-void sim_fail(struct sim *s, const char *fmt, ...) printf_like(2, 3);
+uint64_t sim_random(void);
+uint64_t sim_between(uint64_t low, uint64_t high); /* inclusive */
+bool sim_chance(uint32_t percent);
+/* Runs fn(ctx) after delay_us as the host's agent, if it is still alive, or as the world (host NULL). */
+void sim_after(uint64_t delay_us, struct host *host, sim_fn *fn, void *ctx);
+/* Runs the next event. False: there is none, or the schedule is over. */
+bool sim_step(void);
+void sim_log(const char *fmt, ...) printf_like(1, 2);
+/* Reports a violation of a guarantee and ends the schedule. Only the first one counts. */
+void sim_violation(const char *fmt, ...) printf_like(1, 2);
 
-/* sim_agent.c */
-bool sim_reach(const struct sim *s, uint32_t a, uint32_t b);
-/* Whether b can send bytes to a now. */
-bool sim_answers(const struct sim *s, uint32_t a, uint32_t b);
-/* What the machine's clock says. */
-uint64_t sim_clock(const struct sim *s, uint32_t machine);
-/* Feeds the event to the machine's node or coordinator and carries the actions out. */
-void agent_feed(struct sim *s, uint32_t machine, struct event event);
-void agent_message(struct sim *s, const struct task *t);
-void agent_tick(struct sim *s, uint32_t machine);
-/* Starts the node machine (and the coordinator on node 0) of a joined term from what memory holds. */
-void agent_join(struct sim *s, uint32_t machine, const struct sim_term *term);
-void agent_stop(struct sim *s, uint32_t machine);
-void agent_start(struct sim *s, uint32_t machine);
-/* Somebody reads the slot for so long. */
-void agent_pin(struct sim *s, uint32_t machine, uint32_t local_slot, uint64_t ms);
-void agent_unpin(struct sim *s, const struct task *t);
-struct memory_slot *agent_slot(struct sim *s, uint32_t machine, uint32_t local_slot);
-void sim_send(struct sim *s, uint32_t from, uint32_t to, const struct event *event);
-/* Who speaks for an older term is told of the newer one. */
-void agent_tell_stale(struct sim *s, uint32_t machine, uint32_t to);
+/* ---- hosts.c: machines, the life cycle of their agents, what outlives them --------------------------------------- */
 
-/* sim_save.c */
-uint64_t sim_value(uint32_t shard, struct version version);
-/* Whether some rank saved these bytes. */
-bool sim_was_saved(const struct sim *s, uint32_t shard, struct version version, uint64_t value);
-struct hash128 sim_root(uint64_t value);
-void save_step(struct sim *s, const struct task *t);
-void save_begin_rank(struct sim *s, const struct task *t);
-/* The training ends: its ranks save one more step, and ask for slots until they have them. Called again if that step is
- * aborted: the ranks would form a new term and save it there. */
-void save_last_step(struct sim *s);
-void save_begin_last(struct sim *s, const struct task *t);
-/* A save is refused. Trainers continue, unless it was the last step and the refusal is permanent. */
-void save_refused(struct sim *s, uint32_t machine, const struct action *a);
-void save_granted(struct sim *s, uint32_t machine, const struct action *a);
-void save_copy(struct sim *s, const struct task *t);
-void save_copied(struct sim *s, const struct task *t);
-void save_return(struct sim *s, const struct task *t);
-/* What happens to the trainers of a machine when its agent stops and when it is back. */
-void save_agent_stopped(struct sim *s, uint32_t machine);
-void save_agent_started(struct sim *s, uint32_t machine);
-/* The trainer at work on this slot no longer belongs to any term: it is gone, or frozen. */
-void save_orphan_writer(struct sim *s, uint32_t machine, uint32_t shard, uint32_t slot);
-void save_thaw(struct sim *s, const struct task *t);
-/* The agent looks which writers of slots in quarantine are gone. */
-void save_release_slots(struct sim *s, uint32_t machine);
-/* The trainer ends between two instructions. */
-void save_trainer_dies(struct sim *s, struct sim_term *term, uint32_t rank);
-/* The agent looks for seals of trainers that are gone. */
-void save_take_seals(struct sim *s, uint32_t machine);
-void save_digest(struct sim *s, const struct task *t);
-void save_replicate(struct sim *s, uint32_t machine, const struct action *a);
-void save_copy_timeout(struct sim *s, const struct task *t);
-void save_store(struct sim *s, uint32_t machine, const struct action *a);
-void save_transfer(struct sim *s, const struct task *t);
+struct parked {
+    struct parked *next;
+    char name[128];
+    struct object *file;
+};
 
-/* sim_recover.c */
-struct sim_term *sim_newest_term(const struct sim *s);
-void recover_form_soon(struct sim *s);
-/* Whether the newest term trains, with all of its agents and trainers. */
-bool recover_stands(const struct sim *s);
-void recover_form(struct sim *s);
-/* A job that trains is started again on other machines; those that it leaves keep their memory. */
-void recover_move(struct sim *s);
-void recover_join(struct sim *s, const struct task *t);
-void recover_begin(struct sim *s, uint32_t machine);
-void recover_tick(struct sim *s, uint32_t machine);
-void recover_refused(struct sim *s, uint32_t machine, const struct event *refused);
-void recover_inventory(struct sim *s, const struct task *t);
-void recover_stored(struct sim *s, const struct task *t);
-void recover_fetch(struct sim *s, const struct task *t);
-void recover_fetch_slot(struct sim *s, uint32_t machine, const struct action *a);
-/* Fetches a copy of the newest commit that should be here and is not. */
-void recover_repair(struct sim *s, uint32_t machine);
-void recover_pulled(struct sim *s, const struct task *t);
-void recover_fetched(struct sim *s, const struct task *t);
-void sim_term_free(struct sim_term *term);
+struct host {
+    uint32_t index;
+    char name[CONFIG_NAME];
+    struct config config;
+    uint32_t domain;
+    char *settings;      /* the same, as its trainers send it */
+    struct agent *agent; /* NULL: it is not running */
+    struct loop *loop;
+    struct link *link;
+    uint32_t life;
+    uint32_t heap_owner;        /* of its agent (heap.h) */
+    jmp_buf death;              /* target of _exit */
+    uint32_t dies_in;           /* number of externally visible operations until it dies; 0: it does not */
+    bool storage_refused;       /* storage refuses this host */
+    uint64_t full_until_us;     /* it finds no room on storage until then */
+    uint64_t hangs_until_us;    /* calls to storage return at this time */
+    uint64_t clock_ahead_us;    /* how far its clock is ahead of the simulated time */
+    int64_t wall_ahead_ms;      /* the same for its wall clock, which may also be behind */
+    uint64_t stopped_until_us;  /* its agent does not run (SIGSTOP) */
+    uint64_t short_until_us;    /* out of memory until then: some jobs cannot be submitted to a pool */
+    bool noisy;                 /* some chunks that it receives have wrong bytes */
+    bool interrupts;            /* a fault occurs while it sends its next chunk */
+    bool isolates;              /* it is isolated once it has sent its next READY */
+    uint64_t isolated_until_us; /* it has no connections until then */
+    bool gone;                  /* the machine is down */
+    bool ran;                   /* its agent's code has run since the last check */
+    bool changed;               /* the contents of its memory may have changed since the last check */
+    pid_t pid;
+    struct object *listener;
+    struct parked *parked;
+    struct object *sockets;           /* its agent's ends */
+    uint64_t adopted;                 /* highest term that it is known to have adopted */
+    struct version watermark;         /* newest commit that it is known to know of */
+    uint64_t decided_in;              /* term of the decision that it learned this from */
+    struct version knows;             /* newest commit since the machine was set up */
+    struct version restored;          /* version that was restored since then */
+    uint64_t lost_us;                 /* when its memory was lost last */
+    uint64_t judged_term, judged_seq; /* the last decision of its coordinator that was checked */
+    struct counts counts;
+};
 
-/* sim_storage.c */
-void storage_drain(struct sim *s, uint32_t machine, const struct action *a);
-void storage_drained(struct sim *s, const struct task *t);
-void storage_publish(struct sim *s, uint32_t machine, const struct action *a);
-void storage_publish_step(struct sim *s, const struct task *t);
-void storage_power_loss(struct sim *s);
-/* This must be published, or something newer. */
-void storage_owe(struct sim *s, struct version version);
-/* The next one comes with a commit, and perhaps none does: nothing is owed until then. */
-/* A published version loses the end of a file, or of its manifest. */
-void storage_tear(struct sim *s);
-/* Full, or so slow that nothing ends, for a while. */
-void storage_trouble(struct sim *s);
-/* Whether all files of the version are written, published or not. */
-bool storage_has_all(const struct sim *s, struct version version);
-void storage_sweep_soon(struct sim *s, uint32_t machine);
-void storage_sweep(struct sim *s, const struct task *t);
-uint64_t storage_delay(struct sim *s, uint64_t low, uint64_t high);
-const struct staged *storage_find(const struct sim *s, struct version version);
+void hosts_make(uint32_t count, const char *config_text);
+void host_start(struct host *host);
+/* Kills its agent; its supervisor starts another one after restart_us. */
+void host_kill_agent(struct host *host, uint64_t restart_us);
+/* Stops its agent for this time. */
+void host_stop_agent(struct host *host, uint64_t for_us);
+/* Makes its clock jump: whatever was due within that time is due now. */
+void host_jump_clock(struct host *host, uint64_t by_us);
+/* Kills its agent and its supervisor, which loses the kept descriptors; trainers survive. */
+void host_forget(struct host *host, uint64_t restart_us);
+/* Loses the machine with all its memory; another machine with the same name appears after return_us. */
+void host_lose(struct host *host, uint64_t return_us);
+/* The CPU time of this process. */
+uint64_t processor_ns(void);
+/* Logs the contents of its slots. */
+void host_show_slots(const struct host *host);
+/* The agent is about to perform an externally visible operation: it may die here. */
+void host_does_something(void);
+/* Calls fn(ctx) as the host's agent, followed by the loop's work after a callback. */
+void host_run(struct host *host, sim_fn *fn, void *ctx);
 
-/* All that is visible, newest first; out has SIM_PUBLISHED places. */
-uint32_t storage_versions(const struct sim *s, const struct staged **out);
-/* Whether `version` is of the history that led to `head`. */
-bool storage_is_ancestor(const struct sim *s, struct version version, struct version head);
+/* ---- loop.c ----------------------------------------------------------------------------------------------------- */
 
-/* sim_listing.c */
-/* Something that storage has cannot be read for a while, or storage does not say what it has. */
-void listing_doubt(struct sim *s);
-bool listing_is_unreadable(const struct sim *s, const struct staged *stage);
-void listing_take(const struct sim *s, const struct sim_term *term, struct listing *out);
-/* The answer to the recovery of this term; it points into the term. */
-struct storage_view listing_answer(struct sim *s, struct sim_term *term);
-void listing_note_commit(struct sim *s, struct sim_term *term);
-void listing_note_restored(struct sim *s, struct sim_term *term);
+void loop_after_callback(struct loop *loop);
+bool loop_is_stopped(const struct loop *loop);
+/* The clock of its host goes on by so much. */
+void loop_clock_jumped(struct loop *loop, uint64_t by_us);
+/* The object may have become readable. */
+void object_wake(struct object *object);
+/* Runs the pool jobs that the current agent waits for. */
+void pools_work(struct host *host);
 
-/* sim_second.c */
-void second_start(struct sim *s);
-void second_ask(struct sim *s, const struct task *t);
-void second_judge(struct sim *s);
-/* Trainers of a machine that was cut off would claim the next term. */
-void second_return(struct sim *s, uint32_t machine);
+/* ---- objects.c: descriptors that the kernel does not know -------------------------------------------------------- */
 
-/* sim_fault.c */
-void fault_strike(struct sim *s);
-/* A drain is asked for, and the coordinator's agent dies with all that it alone knew of it. */
-void fault_ask_and_crash(struct sim *s);
-/* A copy of what was decided last goes bad, and that is found at once. */
-void fault_damage_base(struct sim *s, const struct sim_term *term);
-void fault_damage_found(struct sim *s);
-void fault_cut_off(struct sim *s, uint32_t machine);
-/* NONE32: the whole network. */
-void fault_heal(struct sim *s, uint32_t machine);
-void fault_tell_reach(struct sim *s, const struct task *t);
-/* Whether this many more fault domains may be hit without breaking what is promised. */
-bool fault_tolerable(const struct sim *s, uint32_t domains);
-void fault_count(struct sim *s, uint32_t domains);
-void fault_lose_machine(struct sim *s, uint32_t machine);
+enum object_kind { OBJECT_MEMORY, OBJECT_SOCKET, OBJECT_LISTENER, OBJECT_PROCESS, OBJECT_FILE, OBJECT_OTHER };
 
-/* sim_check.c */
-void check_decision(struct sim *s, uint32_t machine);
-void check_memory(struct sim *s);
-/* A copy that was missing is here again: as good as promised. */
-void check_repaired(struct sim *s, uint32_t machine, uint32_t shard, struct version version);
-void check_restore(struct sim *s, uint32_t machine, struct version version);
-/* A recovery that began again in a term whose trainers run. */
-void check_same_base(struct sim *s, const struct sim_term *term, struct version version);
-void check_plan(struct sim *s, struct sim_term *term, struct version version);
-/* What a plan says of the versions that it does not take. */
-void check_choice(struct sim *s, const struct sim_term *term, const struct recovery *recovery);
-/* Retention removes `version` after `published` was published. */
-void check_pruned(struct sim *s, struct version version, struct version published);
-void check_storage(struct sim *s);
-/* What the trainers of a node are told. */
-void check_told(struct sim *s, uint32_t machine, const struct action *a);
-/* A version is published only when all of it was written. */
-void check_publish(struct sim *s, uint32_t machine, const struct action *a);
-/* Two machines under one name are in no world, whether it is built or received. */
-void check_namesakes(struct sim *s, const struct rank_hello *hellos, const struct world *world);
-/* Every shard in as many domains, and on as many nodes, as are wanted or there. */
-void check_placement(struct sim *s, const struct sim_term *term);
-void check_fenced(struct sim *s, uint32_t machine);
-/* All is healed and nobody trains: nothing is left over. */
-void check_settled(struct sim *s);
-void check_header(struct sim *s, uint32_t machine, uint32_t local_slot);
-/* An agent that starts takes the slot for `found`. */
-void check_found(struct sim *s, uint32_t machine, const struct memory_slot *memory, enum slot_state found);
-void check_sealed(struct sim *s, uint32_t machine);
+struct frame {
+    struct frame *next;
+    struct ipc_frame ipc; /* descriptors are numbers of the receiver */
+    struct object *to;
+};
+
+struct object {
+    enum object_kind kind;
+    uint32_t refs; /* from descriptors, mappings and other owners */
+    struct loop_fd *source;
+    /* memory */
+    uint8_t *base;
+    uint64_t bytes;
+    /* socket; a listener's connections wait in its queue */
+    struct object *other;
+    struct frame *first, **end;
+    uint64_t arrives_us;
+    bool hung_up;
+    struct host *host; /* of the agent's end */
+    struct object *next_socket;
+    void (*got)(void *ctx, struct ipc_frame *frame); /* of the trainer's end; frame NULL: the connection was cut */
+    void *ctx;
+    /* process */
+    pid_t pid;
+    /* file or directory of storage */
+    struct file *file;
+    uint64_t position;
+    uint32_t losses; /* of the file, as already reported to this descriptor */
+    bool appends;
+};
+
+struct object *object_new(enum object_kind kind);
+void object_ref(struct object *object);
+void object_unref(struct object *object);
+int object_fd(struct object *object); /* a new descriptor */
+struct object *object_of(int fd);     /* NULL: it belongs to the kernel */
+void fd_close(int fd);
+/* Makes the descriptor refer to this object; takes over a reference. */
+void object_replace(int fd, struct object *object);
+
+/* ---- slot_uses.c ------------------------------------------------------------------------------------------------- */
+
+/* Until slot_use_end(who), the slot with these bytes must not be given to another user. The use also ends with this
+ * agent (NULL: with none). */
+void slot_use_begin(const void *who, const void *at, const char *what, const struct host *agent);
+void slot_use_end(const void *who);
+/* slot_use_restore: a trainer restores from the slot. slot_use_damaged: the slot's bytes were damaged. */
+void slot_use_restore(const void *who, const void *at);
+void slot_use_damaged(const void *image);
+
+/* ---- files.c: storage -------------------------------------------------------------------------------------------- */
+
+/* True, with errno set, if the current host is cut off from storage. */
+bool storage_refuses(void);
+int file_open(int dir_fd, const char *name, int flags);
+void file_closed(struct file *file);
+ssize_t file_write(int fd, const void *from, size_t len);
+void file_stat(const struct file *file, struct stat *out);
+
+/* ---- storage_doubts.c -------------------------------------------------------------------------------------------- */
+
+struct entry;
+/* True if opening this entry of the directory fails for the current host. */
+bool doubts_hide(const struct file *dir, const struct entry *entry);
+/* The entries that the current host sees in the directory; NULL, with errno set, on an error. */
+const struct entry *doubts_list(const struct file *dir);
+void doubts_claimed(const struct file *dir);
+bool doubts_of_notes(void);
+void doubts_plan(void);
+/* Damages something on storage, or makes it unreadable until then. */
+void doubts_strike(uint64_t until_us);
+
+#define VERSION_MOST ((struct version){UINT64_MAX, UINT64_MAX})
+
+struct published_version {
+    struct version version;
+    bool torn;
+};
+/* Finds the newest published version below at->version. False: there is none. */
+bool published_next(struct published_version *at);
+
+/* ---- power.c ----------------------------------------------------------------------------------------------------- */
+
+/* Storage loses power at one of the next calls to it. */
+void power_go_soon(void);
+
+/* ---- catalog.c --------------------------------------------------------------------------------------------------- */
+
+void catalog_lose(const struct host *host);
+/* True if there are catalogs and none has been lost. */
+bool catalog_is_complete(void);
+
+/* ---- damage.c ---------------------------------------------------------------------------------------------------- */
+
+void damage_plan(void);
+/* Flips a bit of this verified slot. */
+void damage_slot(struct host *host, struct segment *segment, uint32_t k);
+/* damage_is_known: the host's copy was damaged once; it may have been fetched again since. */
+/* This version was restored: damages copies of it that are the only ones, before others exist. */
+void damage_base(const struct shape *shape, struct version base);
+void damage_only_copies(const struct shape *shape, struct version version);
+/* Damages the image that a host is sending, if it is an image. */
+void damage_sent(struct host *host, const void *image);
+/* Damages one of the copies of the last commit when nothing is saved any more. False: none was damaged. */
+bool damage_at_rest(const struct shape *shape, struct version version);
+bool damage_is_known(const struct host *host, struct hash128 shard, struct version version);
+uint32_t damage_count(struct version version);
+
+/* ---- bases.c ----------------------------------------------------------------------------------------------------- */
+
+void bases_plan(void);
+/* True if the job must not end yet. */
+bool bases_wait(const struct launch *launch);
+/* Another rank has sealed this step. */
+void bases_sealed(struct launch *launch, uint64_t step);
+/* The launch's trainers have restored. */
+void bases_restored(struct launch *launch);
+/* How long a chunk is delayed for these schedules. */
+uint64_t bases_slowness_us(void);
+
+/* ---- ipc.c ------------------------------------------------------------------------------------------------------ */
+
+/* A trainer connects; NULL: no agent listens. */
+struct object *ipc_join(struct host *host, pid_t pid, void (*got)(void *ctx, struct ipc_frame *frame), void *ctx);
+void ipc_hang_up(struct object *socket);
+
+/* ---- processes.c ------------------------------------------------------------------------------------------------ */
+
+pid_t process_begin(void (*killed)(void *ctx), void *ctx);
+void process_end(pid_t pid);
+
+/* ---- link.c ----------------------------------------------------------------------------------------------------- */
+
+/* Ends the link of a host whose agent has died. */
+void link_lost(struct link *link);
+/* Cuts the connections between two agents. */
+void link_cut(struct host *a, struct host *b);
+/* Delays everything between them for this time. */
+void link_stall(struct host *a, struct host *b, uint64_t for_us);
+
+/* Cuts all connections of a host, and prevents new ones for this time. */
+void link_isolate(struct host *host, uint64_t for_us);
+
+/* ---- launch.c, rank.c: trainers ---------------------------------------------------------------------------------- */
+
+enum phase {
+    PHASE_HELLO,
+    PHASE_CLAIM,
+    PHASE_JOIN,
+    PHASE_REGISTER,
+    PHASE_MAP,
+    PHASE_RESTORE,
+    PHASE_TRAIN,
+    PHASE_DETACH,
+    PHASE_OVER
+};
+
+struct rank_shard {
+    struct msg_segment segment;
+    uint64_t image_bytes;
+    struct object *data, *meta;
+    uint32_t slot; /* granted */
+};
+
+struct rank {
+    struct launch *launch;
+    uint32_t number;
+    struct host *host;
+    pid_t pid;
+    struct object *socket; /* NULL: not connected */
+    uint32_t seq, asked;   /* seq of the request under way, 0 none */
+    bool connecting, greeted, claimed, joined, registered, restored, detached, arrived;
+    struct rank_hello hello;
+    struct shared_status *status;
+    struct object *status_file;
+    struct rank_shard *shards;
+    uint32_t shard_count, mapped;
+    uint64_t saving;                  /* step being copied, 0 none */
+    bool copying;                     /* it has slots for it */
+    uint64_t freezes_us;              /* how long it freezes in the middle of its next copy */
+    uint64_t asked_step, sealed_step; /* newest step that was begun, and that was sealed */
+    bool was_cut;                     /* the agent that it has reconnected to may not know of those steps */
+    uint64_t committed, published, failed;
+    struct version version; /* restored */
+    bool fresh, resharded;
+    bool lacks[2]; /* its node lacks this shard, and a twin passes it on */
+    char passed_over[PASSED_TEXT_BYTES];
+};
+
+/* The sharding of the state, and the machines: they may differ between launches. */
+struct shape {
+    uint32_t number; /* of the sharding */
+    uint32_t ranks_per_host, ranks, twins;
+    uint32_t first_host, hosts; /* consecutive, wrapping around after the last host */
+};
+
+struct launch {
+    const struct shape *shape;
+    uint32_t number;
+    enum phase phase;
+    uint64_t phase_us;   /* when the phase began */
+    uint64_t claimed_us; /* when it began to claim its term */
+    struct rank *ranks;
+    uint32_t count, arrived;
+    uint64_t term;
+    struct world world;
+    uint64_t step, steps;        /* steps done, and to do */
+    uint64_t last_step, last_us; /* last step being saved to storage, and since when; 0: not yet */
+    bool rests;                  /* it no longer saves */
+    uint32_t last_aborts;        /* aborts of last steps after the last fault */
+    struct {                     /* commits under overload, after the last fault (overload.c) */
+        uint64_t since_us, newest;
+        uint32_t commits;
+    } calm;
+    bool dead;
+    char run_id[32];
+    bool takes_over; /* takeover is configured */
+    uint64_t began_us;
+    uint64_t asked_step; /* step that it requests, or TCK_NEWEST */
+    bool spreads;        /* its ranks pass shards on to each other */
+    bool noted;          /* when it claimed its term, storage had a note of a commit */
+    bool forged;         /* its ranks send a world in which two machines have the same name */
+    struct launch *next; /* older */
+};
+
+/* The job. */
+struct job {
+    struct shape shapes[2], newest; /* possible shapes; the shape of the newest launch */
+    uint32_t shards;                /* of a rank: 1 or 2 */
+    uint32_t image_bytes;
+    uint64_t step_us, steps;
+    uint64_t stagger_us; /* ranks reach a phase within this time */
+    uint32_t save_every, store_every;
+    uint32_t copies;
+    uint32_t kept; /* published versions that retention keeps */
+    struct launch *launch;
+    struct launch *second;         /* second launch, started during this one, that has no term yet */
+    uint64_t committed, published; /* newest steps of this launch as reported to its trainers */
+    uint32_t launches, restores, commits, publishes;
+    bool back;       /* the next launch has the layout of the saved versions */
+    bool done, lost; /* lost: the saved versions are lost, and the loss was reported */
+};
+extern struct job job;
+
+void launch_begin(void *unused);
+/* All trainers are killed; the next launch begins after again_us. */
+void launch_fail(struct launch *launch, uint64_t again_us, const char *why);
+void launch_arrived(struct rank *rank);
+/* A rank has claimed a term. */
+void launch_claimed(struct rank *rank, uint64_t term);
+/* The job is started a second time, by another launcher. */
+void launch_second(void);
+/* A rank's agent has refused. */
+void launch_refused(struct rank *rank, const struct error *err);
+/* The next launch uses the other sharding, which is that of the saved versions. */
+void launch_reshape(const struct launch *launch);
+void launch_host_lost(struct host *host);
+/* True if the launch no longer saves. */
+bool launch_rests(const struct launch *launch);
+/* True if the launch that has this term requested a given step. */
+bool launch_asked_step_in(uint64_t term);
+
+void rank_next(struct rank *rank);
+/* Claims another term although it has one. False: it cannot now. */
+bool rank_claim_again(struct rank *rank);
+/* Kills the rank. If it is frozen in the middle of a copy, it may continue the copy later and end after that. */
+void rank_kill(struct rank *rank);
+/* Ends the rank at once. */
+void rank_end(struct rank *rank);
+/* The ranks could not pass missing shards on to each other. */
+void rank_restore_again(struct rank *rank);
+/* All ranks have their restored bytes. */
+void rank_restored(struct rank *rank);
+void rank_save(struct rank *rank, uint64_t step, bool to_storage, bool last);
+void rank_shard_ids(const struct shape *shape, uint32_t rank, struct shard_info out[2]);
+/* One bit per host. */
+uint64_t shape_hosts(const struct shape *shape);
+/* The contents of a shard's image at a version. */
+void image_fill(uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
+bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version);
+
+/* ---- overload.c -------------------------------------------------------------------------------------------------- */
+
+/* True while the launch has to save more than can be copied. */
+bool overload_lasts(const struct launch *launch);
+/* Checks, once in each step, that enough is committed. */
+void overload_count(struct launch *launch);
+void overload_save(struct rank *rank, uint64_t step, bool to_storage);
+
+/* ---- judge.c ----------------------------------------------------------------------------------------------------- */
+
+void judge_event(void); /* after every event */
+/* Slots of the shard, or their bytes, may have changed; shard NULL: those of any shard. */
+void judge_memory_changed(struct host *host, const struct hash128 *shard);
+void judge_gone_back(struct version base);
+void judge_restored(struct launch *launch);
+/* All ranks got the error that nothing can be restored. */
+void judge_unrecoverable(const struct launch *launch, const struct error *err);
+/* Nothing was saved for a while, and there were no faults. */
+void judge_settled(const struct launch *launch);
+void judge_sealed(const struct rank *rank, uint64_t step);
+void judge_host_lost(struct host *host);
+/* Calls to storage may have been given up too early. */
+void judge_clock_jumped(void);
+void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
+/* save_dir no longer has a note of a commit. */
+void judge_note_emptied(void);
+/* A published version was damaged. */
+void judge_torn(struct version version);
+/* A published version is gone after all, because it was not synced. */
+void judge_unpublished(struct version version);
+/* A drain of the version that this decision commits was requested. */
+void judge_drain_asked(const struct decision *d);
+/* This name is removed from the job's directory. */
+void judge_removed(const char *name);
+/* Checks everything, for a world too large to be checked after every event. */
+void judge_all(void);
+/* Checks that what is published was sealed by all ranks. */
+void judge_published(struct version version);
+
+/* True if the agent counts a copy in its memory and the bytes are right. */
+bool judge_has_copy(const struct host *host, const struct shard_info *shard, struct version version);
+
+/* ---- judge_bases.c ----------------------------------------------------------------------------------------------- */
+
+/* Checks the coordinator's decision about its term's base. */
+void judge_base(const struct decision *d);
+
+/* ---- judge_decisions.c ------------------------------------------------------------------------------------------- */
+
+/* Checks the decision of the coordinator on this host, if there is one. */
+void judge_decision(struct host *host);
+bool judge_is_over(struct version version);
+bool judge_is_committed(struct version version); /* and nothing newer is committed */
+/* It was reported to trainers as failed, so it must never be committed. */
+void judge_reported_failed(struct version version);
+
+/* ---- judge_saves.c ----------------------------------------------------------------------------------------------- */
+
+/* Checks the rank's status page. */
+void judge_status(struct rank *rank);
+/* A slot's header changes. */
+void judge_header(const struct slot_header *before, const struct slot_header *now);
+/* A slot is granted for another agent's copy of this version. */
+void judge_copy_taken(const struct agent *agent, struct version version);
+/* A rank was refused a slot for the training's last step. */
+void judge_last_refused(const struct rank *rank, const struct error *err);
+
+/* ---- judge_storage.c --------------------------------------------------------------------------------------------- */
+
+/* The newest version that is guaranteed to be on storage. */
+struct version stored_promise(void);
+void stored_reported(struct version version);
+void stored_restored(uint64_t term, struct version version);
+/* True if storage has, or may have, a note that a term before this one has committed. */
+bool stored_notes(uint64_t term);
+/* All ranks read this version from storage, in a layout other than its own. */
+void stored_resharded(struct launch *launch, struct version version);
+/* Text that names the newest damaged version newer than this one; NULL if there is none. */
+const char *stored_passed_over(struct version version);
+void judge_end(void);
+
+/* ---- scale.c, main.c --------------------------------------------------------------------------------------------- */
+
+/* Runs one version of a large job and prints the cost of each phase, as a table or as one JSON object per line. */
+void scale_run(uint32_t hosts, uint32_t ranks_per_host, bool json);
+/* All ranks have reached the end of their launch's phase. */
+void scale_phase_over(const struct launch *launch);
+/* All ranks have begun the training. */
+void scale_train(struct launch *launch);
+/* Creates the job's hosts; hasty: with short time-outs. */
+void make_hosts(uint32_t hosts, uint32_t slots, bool hasty);
+
+/* ---- faults.c ---------------------------------------------------------------------------------------------------- */
+
+struct faults {
+    bool any;
+    uint64_t until_us; /* no faults after this */
+    uint64_t last_us;  /* when the last fault ended */
+    uint32_t count;
+};
+extern struct faults faults;
+void faults_plan(void);
+/* Chooses how long a fault lasts, in microseconds, and registers its end. */
+uint64_t faults_lasting(uint64_t low_ms, uint64_t high_ms);
+/* A host with `interrupts` sends a chunk: returns how long it is delayed. */
+uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk);
+/* The training's last step is about to be saved; this host's agent decides on it. */
+void faults_strike_last(struct host *coordinator);
+/* This host's agent forms a term and requests the others' inventories. */
+void faults_strike_recovery(struct host *coordinator);
+/* Registers that a fault ends at this time. */
+void faults_last(uint64_t us);
 
 #endif

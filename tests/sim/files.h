@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The in-memory file system that serves as storage (files.c), as used by storage_doubts.c and power.c to inject faults.
  */
-#ifndef TCK_SIM_AGENT_FILES_H
-#define TCK_SIM_AGENT_FILES_H
+#ifndef TCK_SIM_FILES_H
+#define TCK_SIM_FILES_H
 
 #include "sim.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * System calls that the world implements: the linker redirects each to its wrapper (--wrap in CMakeLists.txt). */
-#ifndef TCK_SIM_AGENT_WRAPPED_H
-#define TCK_SIM_AGENT_WRAPPED_H
+#ifndef TCK_SIM_WRAPPED_H
+#define TCK_SIM_WRAPPED_H
 
 #include <dirent.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs schedules, each in a process of its own:
  *
- *   sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose]
- *   sim_agent --scale NODES [--ranks RANKS_PER_NODE] [--json]
+ *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose]
+ *   sim --scale NODES [--ranks RANKS_PER_NODE] [--json]
  *
  * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
  * until the first violation. Exit status 1 if there was a violation. */
@@ -246,8 +246,8 @@ int main(int argc, char **argv)
     struct arguments a = {.seed = 1, .count = 1, .jobs = 1, .ranks = 8};
     if (!parse(argc, argv, &a)) {
         fprintf(stderr,
-                "usage: sim_agent [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose]\n"
-                "       sim_agent --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
+                "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose]\n"
+                "       sim --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
                 JOBS_MAX);
         return 2;
     }

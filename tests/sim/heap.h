@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Accounts for the heap by owner: each agent owns what its code and libraries allocate, and the world (owner 0) owns
  * the rest: messages in flight, segments, storage. */
-#ifndef TCK_SIM_AGENT_HEAP_H
-#define TCK_SIM_AGENT_HEAP_H
+#ifndef TCK_SIM_HEAP_H
+#define TCK_SIM_HEAP_H
 
 #include <stddef.h>
 #include <stdint.h>
