@@ -639,19 +639,6 @@ void judge_drain_asked(const struct decision *d)
     owed = d->watermark;
 }
 
-static void check_decision(const struct decision *d)
-{
-    if (is_older(d->published, owed) && is_older(stored_promise(), owed)) {
-        sim_violation("a drain of step %" PRIu64 " of term %" PRIu64 " was requested, but it is not on storage",
-                      owed.step, owed.term);
-    }
-    if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, anchor.version)) {
-        sim_violation("the coordinator does not become idle: %s%u versions are open, step %" PRIu64
-                      " is being drained, step %" PRIu64 " is committed",
-                      d->based ? "" : "not based, ", d->open_count, d->drain.step, d->watermark.step);
-    }
-}
-
 /* True if its only copies were damaged before it was on storage, so that it cannot be recovered. */
 static bool is_lost(const struct copies_of *c)
 {
@@ -662,6 +649,29 @@ static bool is_lost(const struct copies_of *c)
         somewhere = somewhere || (host->agent != NULL && judge_has_copy(host, &c->shard, anchor.version));
     }
     return damaged && !somewhere;
+}
+
+static bool is_anchor_lost(void)
+{
+    bool lost = false;
+    for (uint32_t i = 0; i < anchor.count; i++) {
+        lost = lost || is_lost(&anchor.copies[i]);
+    }
+    return lost;
+}
+
+static void check_decision(const struct decision *d)
+{
+    bool lost = version_is(owed, anchor.version) && is_anchor_lost();
+    if (!lost && is_older(d->published, owed) && is_older(stored_promise(), owed)) {
+        sim_violation("a drain of step %" PRIu64 " of term %" PRIu64 " was requested, but it is not on storage",
+                      owed.step, owed.term);
+    }
+    if (!d->based || d->open_count > 0 || !version_none(d->drain) || !version_is(d->watermark, anchor.version)) {
+        sim_violation("the coordinator does not become idle: %s%u versions are open, step %" PRIu64
+                      " is being drained, step %" PRIu64 " is committed",
+                      d->based ? "" : "not based, ", d->open_count, d->drain.step, d->watermark.step);
+    }
 }
 
 void judge_settled(const struct launch *launch)
