@@ -207,16 +207,15 @@ def test_a_disabled_async_mode_has_committed_when_save_returns(job, uninterrupte
     assert_equal(ranks, uninterrupted(2))
 
 
-def test_the_last_save_has_weights_alone_and_the_initial_load_is_torchtitans(tmp_path, job, site, nursery,
-                                                                             uninterrupted):
+def test_the_last_save_has_weights_alone_and_the_initial_load_is_torchtitans(tmp_path, job, nursery):
     """torchtitan's own manager does what only it can do."""
     job.train(2, steps=2, last_save_model_only=True, export_dtype="bfloat16")
     last = job.dump / "checkpoint/step-2"
     assert run(tmp_path, "titan_training:dtypes", nursery=nursery, path=str(last)) == [[["torch.bfloat16"], False]]
     other = tmp_path / "other"
     stock = job.train(2, steps=2, dump=str(other), stock=True, interval=1)
-    site.kill_agents()  # they would exit soon by themselves; until then, the job would resume from their memory
-    ranks = job.train(2, dump=str(tmp_path / "third"), initial_load_path=str(other / "checkpoint/step-2"))
+    ranks = job.train(2, dump=str(tmp_path / "third"), initial_load_path=str(other / "checkpoint/step-2"),
+                      settings={**job.arguments["settings"], "job": "third"})  # the node remembers commits by job name
     assert [rank["resumed"] for rank in ranks] == [2, 2]
     assert [rank["loaded"] for rank in ranks] == [rank["whole"] for rank in stock]
 
