@@ -18,7 +18,7 @@ lie 1000 HANG shard- "" write,sync 60000 # nothing that a publish does
 log_must_say b 60 'does not answer: a drain has made no progress for 2000 ms'
 log_must_say a 60 'does not answer: a drain has made no progress for 6000 ms'
 ! logged a 'drain of version [0-9.]+ failed' || die "a drain failed for another reason: $(grep 'failed' "$(agent_log a)")"
-begun=$(sed -n '/draining version/,/has not moved/p' "$(agent_log a)" | awk '/is published/ { n = 0 } /draining version/ { n++ } END { print n + 0 }')
+begun=$(sed -n '/draining version/,/has made no progress for/p' "$(agent_log a)" | awk '/is published/ { n = 0 } /draining version/ { n++ } END { print n + 0 }')
 [ "$begun" = 1 ] || die "$begun drains were begun behind the one that hung"
 ! timeout 20 "$bin/tierckpt" --config "$work/run/test/a/config.json" status >"$work/said" || die "status is good"
 grep -q "storage has been failing since .*$work/save/test does not answer" "$work/said" || die "status does not say it: $(cat "$work/said")"
