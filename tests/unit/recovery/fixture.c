@@ -7,7 +7,7 @@
 
 #define FIXTURE_HOLDINGS_MAX 64
 
-/* Makes room for `more` items after count: at powers of two, so that big worlds are built quickly. */
+/* Makes room for `more` items after count: the capacity is a power of two, so that large worlds are built quickly. */
 static void *grow(void *items, uint32_t count, uint32_t more, size_t item_bytes)
 {
     size_t cap = 1, wanted = (size_t)count + more;

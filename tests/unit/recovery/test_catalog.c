@@ -236,7 +236,7 @@ Test(catalog, passes_over_a_row_that_does_not_decode)
     place_free(&p);
 }
 
-/* Writes versions and tells the pipe of each one, until it is killed. */
+/* Writes versions and reports each one through the pipe, until it is killed. */
 static void write_until_killed(const char *dir, int pipe_fd)
 {
     struct catalog *catalog;
@@ -333,7 +333,7 @@ Test(catalog, opens_with_a_torn_tail)
     place_free(&p);
 }
 
-/* Damages the newest file that matches; the catalog must open empty, the damaged one beside it. */
+/* Damages the newest file that matches; the catalog must then open empty, with the damaged one kept next to it. */
 static void check_rebuilt_after_damage(const char *pattern, double where)
 {
     struct place p;
@@ -363,7 +363,7 @@ Test(catalog, is_rebuilt_after_damage_in_its_manifest)
     check_rebuilt_after_damage("catalog/MANIFEST-*", 0.1);
 }
 
-Test(catalog, names_the_directory_that_cannot_be_made)
+Test(catalog, names_the_directory_that_cannot_be_created)
 {
     struct catalog *catalog;
     struct error err;

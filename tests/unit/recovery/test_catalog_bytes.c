@@ -4,7 +4,7 @@
 #include "recovery/catalog_codec.h"
 #include <criterion/criterion.h>
 
-/* What the value becomes, as hexadecimal digits. */
+/* The encoded value, as hexadecimal digits. */
 #define BYTES(name, m, hex)                    \
     do {                                       \
         struct writer bytes_w = writer_new(0); \

@@ -37,7 +37,7 @@ static tck_status_t decode(const void *data, size_t len)
     return status;
 }
 
-Test(inventory, comes_back_as_it_was_sent)
+Test(inventory, survives_a_round_trip_as_it_was_sent)
 {
     struct inventory sent = some_inventory(), got;
     struct writer w = writer_new(0);
@@ -113,7 +113,7 @@ Test(inventory, may_be_empty)
     writer_free(&w);
 }
 
-/* The inventory travels in a message between agents: a change of these bytes is a change of PEER_FORMAT. */
+/* The inventory travels in a message between agents: changing these bytes requires a new PEER_FORMAT. */
 Test(inventory, keeps_its_bytes)
 {
     static const struct hash128 a = {0x1122334455667788, 0x99aabbccddeeff00}, b = {0x2122334455667788, 3};

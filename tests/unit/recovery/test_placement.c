@@ -97,7 +97,7 @@ static void check_copies(const struct world *w, uint32_t domains, uint32_t copie
     placement_free(&p);
 }
 
-/* Puts node `node` and all after it into each of the domains used so far and into one more, and checks each way. */
+/* Puts `node` and all later nodes into each of the domains used so far and into one more, and checks each partition. */
 static void check_all_partitions(struct world *w, uint32_t node, uint32_t domains)
 {
     if (node == w->node_count) {
@@ -112,8 +112,8 @@ static void check_all_partitions(struct world *w, uint32_t node, uint32_t domain
     }
 }
 
-/* All ways to put up to 6 nodes into domains, all sets of owners. Copies in as many domains as were asked for: no loss
- * of fewer domains takes a shard. */
+/* All partitions of up to 6 nodes into domains, with all sets of owners. The copies are in as many domains as
+ * requested, so that no loss of fewer domains loses a shard. */
 Test(placement, keeps_a_copy_through_the_loss_of_any_copies_minus_one_domains)
 {
     for (uint32_t nodes = 1; nodes <= 6; nodes++) {
@@ -208,7 +208,7 @@ Test(placement, fills_a_small_domain_evenly_from_a_big_one)
 }
 
 /* 16 nodes in 8 pairs: 8 of 120 pairs of nodes are fatal (a ring would have 16, a scattered choice nearly all). */
-Test(placement, lets_few_pairs_of_nodes_be_fatal)
+Test(placement, makes_few_pairs_of_nodes_fatal)
 {
     struct world w = fixture_world(16, 1, 4);
     for (uint32_t i = 0; i < 4; i++) {

@@ -10,7 +10,7 @@
 #define V(t, s)   ((struct version){(t), (s)})
 #define NODES_MAX 8
 
-/* A world with its placement, and the planner's input about it. */
+/* A world with its placement and the planner's input. */
 struct scene {
     struct world world;
     struct placement placement;
@@ -103,7 +103,7 @@ static void assert_version(const struct scene *s, struct version version)
     cr_assert(eq(u64, s->plan.version.step, version.step), "%s", s->plan.reason);
 }
 
-Test(plan, says_that_nothing_was_saved)
+Test(plan, reports_that_nothing_was_saved)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -120,7 +120,7 @@ Test(plan, takes_the_newest_complete_version)
     scene_init(&s, 4);
     hold_everywhere(&s, V(3, 100));
     hold_everywhere(&s, V(3, 110));
-    hold_everywhere(&s, V(2, 900)); /* of an older term: older in spite of its step */
+    hold_everywhere(&s, V(2, 900)); /* of an older term, and therefore older despite its higher step */
     scene_plan(&s);
     assert_version(&s, V(3, 110));
     cr_assert(eq(u32, s.plan.passed_count, 0));
@@ -251,7 +251,7 @@ Test(plan, gives_no_version_but_a_reason_if_none_is_complete)
 }
 
 /* A trainer died in the first save of a job: the launcher must be able to start it again. */
-Test(plan, what_was_never_committed_and_is_not_complete_is_a_fresh_start)
+Test(plan, an_incomplete_version_that_was_never_committed_allows_a_fresh_start)
 {
     struct scene s;
     scene_init(&s, 4);
@@ -264,7 +264,7 @@ Test(plan, what_was_never_committed_and_is_not_complete_is_a_fresh_start)
     scene_free(&s);
 }
 
-Test(plan, what_somebody_knows_to_be_committed_is_a_loss)
+Test(plan, an_incomplete_version_that_any_agent_knows_to_be_committed_is_a_loss)
 {
     struct scene s;
     scene_init(&s, 4);
@@ -281,7 +281,7 @@ Test(plan, what_somebody_knows_to_be_committed_is_a_loss)
     scene_free(&s);
 }
 
-Test(plan, a_step_that_was_asked_for_and_is_not_complete_is_no_fresh_start)
+Test(plan, a_requested_step_that_is_not_complete_is_no_fresh_start)
 {
     struct scene s;
     scene_init(&s, 4);
@@ -323,7 +323,7 @@ Test(plan, passes_over_another_layout)
     scene_free(&s);
 }
 
-/* What the nodes hold of it, as if another layout had saved it. */
+/* Changes the nodes' copies of it as if another layout had saved them. */
 static void make_foreign(struct scene *s, struct version version, bool committed)
 {
     struct world_shard shards[16];
@@ -392,8 +392,8 @@ static void expect_unsaved(const struct scene *s, const char *text)
     cr_assert(strstr(s->plan.reason, text) != NULL, "%s", s->plan.reason);
 }
 
-/* All who had learned of its commit may be lost: in its own layout it would be restored. */
-Test(plan, nor_over_a_complete_version_of_another_layout_whose_commit_nobody_knows)
+/* All agents that knew of its commit may be lost: with its own layout it would be restored. */
+Test(plan, does_not_pass_over_a_complete_version_of_another_layout_whose_commit_is_unknown)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -423,8 +423,8 @@ Test(plan, a_complete_version_of_another_layout_is_no_loss_if_only_its_term_has_
     scene_free(&s);
 }
 
-/* Each node has one shard of it, and no node has both. */
-Test(plan, nor_if_each_part_of_it_is_on_another_node)
+/* Each node has one shard of the version, and no node has both. */
+Test(plan, does_not_pass_over_another_layout_whose_parts_are_on_different_nodes)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -454,7 +454,7 @@ Test(plan, a_version_of_another_layout_that_is_not_complete_is_a_loss)
     scene_free(&s);
 }
 
-Test(plan, nor_for_an_older_one_on_storage_in_whatever_layout)
+Test(plan, a_complete_version_of_another_layout_is_not_passed_over_for_an_older_one_on_storage)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -510,7 +510,7 @@ Test(plan, plans_without_bad_copies)
     scene_free(&s);
 }
 
-Test(plan, calls_bad_copies_a_loss_not_a_fresh_start)
+Test(plan, reports_bad_copies_as_a_loss_and_not_as_a_fresh_start)
 {
     struct scene s;
     scene_init(&s, 1);
@@ -525,7 +525,7 @@ Test(plan, calls_bad_copies_a_loss_not_a_fresh_start)
     scene_free(&s);
 }
 
-Test(plan, takes_the_step_that_was_asked_for)
+Test(plan, takes_the_requested_step)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -559,7 +559,7 @@ Test(plan, passes_over_only_the_given_up_version)
     scene_free(&s);
 }
 
-Test(plan, takes_the_given_up_version_if_its_step_is_asked_for)
+Test(plan, takes_the_given_up_version_if_its_step_is_requested)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -580,7 +580,7 @@ Test(plan, takes_the_root_that_most_copies_have)
         s.inventories[i] = fixture_inventory(&s.world, i);
         fixture_hold(&s.inventories[i], &s.world, 0, V(1, 1));
     }
-    s.inventories[1].holdings[0].root.lo = 99; /* this twin has drifted */
+    s.inventories[1].holdings[0].root.lo = 99; /* this twin's content differs */
     scene_plan(&s);
     cr_assert(eq(int, action_of(&s, 0, 0)->source, SOURCE_LOCAL));
     cr_assert(eq(int, action_of(&s, 0, 1)->source, SOURCE_TWIN));
@@ -588,7 +588,7 @@ Test(plan, takes_the_root_that_most_copies_have)
     scene_free(&s);
 }
 
-Test(plan, takes_a_copy_of_another_size_for_none)
+Test(plan, ignores_a_copy_of_another_size)
 {
     struct scene s;
     scene_init(&s, 1);
@@ -599,7 +599,7 @@ Test(plan, takes_a_copy_of_another_size_for_none)
     scene_free(&s);
 }
 
-/* The same machines, other ranks: what was node 0's shard is now wanted by node 1, and so on. */
+/* The same machines with other ranks: node 1 now needs the shard of node 0, and so on. */
 Test(plan, finds_the_shards_of_ranks_moved_between_nodes)
 {
     struct scene s;
@@ -669,9 +669,9 @@ Test(plan, spreads_the_sending_over_equal_sources)
     scene_free(&s);
 }
 
-/* ---- exhaustive ---------------------------------------------------------------------------------------------- */
+/* ---- exhaustive ------------------------------------------------------------------------------------------------ */
 
-/* The newest version of which each shard is in the inventory of a living node or stored, by looking everywhere. */
+/* The newest version of which every shard is in the inventory of a live node or stored, by an exhaustive search. */
 static struct version oracle(const struct scene *s, uint32_t dead, const struct version *versions, uint32_t count)
 {
     for (uint32_t v = 0; v < count; v++) {
@@ -697,7 +697,7 @@ static struct version oracle(const struct scene *s, uint32_t dead, const struct 
     return VERSION_NONE;
 }
 
-/* Each action names a living place that has the shard in the chosen version. */
+/* Each action names a live source that has the shard in the chosen version. */
 static bool action_is_true(const struct scene *s, const struct plan_action *action)
 {
     if (action->source == SOURCE_STORAGE) {
@@ -827,11 +827,11 @@ Test(plan, handles_sixteen_thousand_nodes)
     world_free(&w);
 }
 
-/* ---- what storage does not give -------------------------------------------------------------------------------- */
+/* ---- versions that storage cannot deliver ---------------------------------------------------------------------- */
 
 static void unfit(struct scene *s, struct version version, enum standing standing, const char *why)
 {
-    static struct unfit_version list[4]; /* each test is a process */
+    static struct unfit_version list[4]; /* each test runs in its own process */
     list[s->input.storage.unfit_count++] = (struct unfit_version){version, standing, why};
     s->input.storage.unfit = list;
 }
@@ -885,7 +885,7 @@ Test(plan, no_older_version_is_taken_in_place_of_one_that_cannot_be_read)
     scene_free(&s);
 }
 
-Test(plan, nor_in_place_of_one_of_another_format)
+Test(plan, no_older_version_is_taken_in_place_of_one_of_another_format)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -896,7 +896,7 @@ Test(plan, nor_in_place_of_one_of_another_format)
     scene_free(&s);
 }
 
-Test(plan, what_cannot_be_read_and_is_older_does_not_block_the_choice)
+Test(plan, an_older_version_that_cannot_be_read_does_not_block_the_choice)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -909,8 +909,8 @@ Test(plan, what_cannot_be_read_and_is_older_does_not_block_the_choice)
     scene_free(&s);
 }
 
-/* It would be read from there. */
-Test(plan, what_cannot_be_read_now_is_not_only_in_memory)
+/* The version would be read from storage. */
+Test(plan, a_stored_version_that_cannot_be_read_now_is_not_only_in_memory)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -924,7 +924,7 @@ Test(plan, what_cannot_be_read_now_is_not_only_in_memory)
     scene_free(&s);
 }
 
-Test(plan, what_is_damaged_on_storage_is_only_in_memory)
+Test(plan, a_version_that_is_damaged_on_storage_is_only_in_memory)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -952,7 +952,7 @@ Test(plan, storage_that_cannot_be_listed_may_have_the_version_of_another_layout)
     scene_free(&s);
 }
 
-Test(plan, the_step_that_was_asked_for_is_not_in_the_way_of_another_unread_one)
+Test(plan, a_requested_step_is_not_blocked_by_another_version_that_cannot_be_read)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1013,7 +1013,7 @@ Test(plan, a_newer_commit_may_be_on_storage_that_cannot_be_listed)
     scene_free(&s);
 }
 
-Test(plan, what_a_newer_commit_lacks_may_be_on_storage_that_cannot_be_listed)
+Test(plan, the_missing_shards_of_a_newer_commit_may_be_on_storage_that_cannot_be_listed)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1091,7 +1091,7 @@ Test(plan, a_damaged_note_is_no_fresh_start)
     scene_free(&s);
 }
 
-Test(plan, an_older_version_than_a_noted_commit_is_said)
+Test(plan, an_older_version_than_a_noted_commit_is_reported)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1115,8 +1115,8 @@ Test(plan, a_version_of_the_term_that_noted_a_commit_passes_nothing_over)
     scene_free(&s);
 }
 
-/* A save that was under way when the job ended: nobody was told that it is safe. */
-Test(plan, what_was_never_committed_is_passed_over_without_a_word)
+/* A save that was in progress when the job ended: it was never reported as safe. */
+Test(plan, a_version_that_was_never_committed_is_passed_over_without_a_report)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1132,7 +1132,7 @@ Test(plan, what_was_never_committed_is_passed_over_without_a_word)
     scene_free(&s);
 }
 
-/* It had been restored by the term of that save, and was lost in it. */
+/* The commit had been restored by the term of that save, and was lost in that term. */
 Test(plan, a_save_that_was_never_committed_hides_no_lost_commit_before_it)
 {
     struct scene s;
@@ -1150,8 +1150,8 @@ Test(plan, a_save_that_was_never_committed_hides_no_lost_commit_before_it)
     scene_free(&s);
 }
 
-/* Headers are marked after the commit; an agent that knew of it may have been faster. */
-Test(plan, a_commit_that_an_agent_knows_of_is_told_of_even_if_no_header_says_so)
+/* Headers are marked after the commit; an agent may have learned of the commit before that. */
+Test(plan, a_commit_that_an_agent_knows_is_reported_even_if_no_header_is_marked)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1168,7 +1168,7 @@ Test(plan, a_commit_that_an_agent_knows_of_is_told_of_even_if_no_header_says_so)
     scene_free(&s);
 }
 
-/* More than the plan has room for, from this version on. */
+/* More versions than the plan has room for, from this one on. */
 static void hold_many_uncommitted(struct inventory *inventory, const struct world *world, struct version first)
 {
     for (uint64_t i = 0; i <= PLAN_PASSED_MAX; i++) {
@@ -1181,7 +1181,7 @@ static void hold_many_uncommitted(struct inventory *inventory, const struct worl
 }
 
 /* Each start may leave some behind, and with many nodes there are many. */
-Test(plan, a_lost_commit_is_told_of_however_many_saves_after_it_were_never_committed)
+Test(plan, a_lost_commit_is_reported_whatever_the_number_of_uncommitted_saves_after_it)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1197,7 +1197,7 @@ Test(plan, a_lost_commit_is_told_of_however_many_saves_after_it_were_never_commi
     scene_free(&s);
 }
 
-Test(plan, what_cannot_be_read_is_named_however_many_saves_after_it_were_never_committed)
+Test(plan, an_unreadable_version_is_named_whatever_the_number_of_uncommitted_saves_after_it)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1213,7 +1213,7 @@ Test(plan, what_cannot_be_read_is_named_however_many_saves_after_it_were_never_c
 }
 
 /* A coordinator that died may have been the only one that knew of its commit. */
-Test(plan, a_version_that_was_restored_before_is_told_of_if_it_is_passed_over)
+Test(plan, a_version_that_was_restored_before_is_reported_if_it_is_passed_over)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1254,8 +1254,8 @@ static void remember(struct inventory *inventory, uint64_t term, struct version 
     snprintf(inventory->passed_over, sizeof(inventory->passed_over), "%s", passed_over);
 }
 
-/* The term that chose it may have ended, and its coordinator been lost, before its trainers were told. */
-Test(plan, a_version_that_is_restored_again_is_told_of_with_what_any_agent_knows_that_it_took_the_place_of)
+/* The term that chose it may have ended, and its coordinator been lost, before this was reported to its trainers. */
+Test(plan, a_version_that_is_restored_again_is_reported_with_the_versions_that_any_agent_knows_it_replaced)
 {
     struct scene s;
     scene_init(&s, 3);
@@ -1267,7 +1267,7 @@ Test(plan, a_version_that_is_restored_again_is_told_of_with_what_any_agent_knows
     scene_free(&s);
 }
 
-Test(plan, what_another_version_took_the_place_of_is_not_told_of_this_one)
+Test(plan, versions_that_another_version_replaced_are_not_reported_for_this_one)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1279,7 +1279,7 @@ Test(plan, what_another_version_took_the_place_of_is_not_told_of_this_one)
     scene_free(&s);
 }
 
-Test(plan, of_what_agents_remember_differently_the_newest_term_counts)
+Test(plan, the_newest_term_counts_where_agents_remember_different_things)
 {
     struct scene s;
     scene_init(&s, 3);
@@ -1292,8 +1292,8 @@ Test(plan, of_what_agents_remember_differently_the_newest_term_counts)
     scene_free(&s);
 }
 
-/* It may have reached none of those that knew why. */
-Test(plan, a_later_term_that_said_nothing_hides_nothing)
+/* That term may have reached no agent that knew the reason. */
+Test(plan, a_later_term_that_reported_nothing_hides_nothing)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1305,7 +1305,7 @@ Test(plan, a_later_term_that_said_nothing_hides_nothing)
     scene_free(&s);
 }
 
-Test(plan, what_is_passed_over_now_is_told_before_what_was_passed_over_earlier)
+Test(plan, versions_passed_over_now_are_reported_before_those_passed_over_earlier)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1318,8 +1318,8 @@ Test(plan, what_is_passed_over_now_is_told_before_what_was_passed_over_earlier)
     scene_free(&s);
 }
 
-/* It is no loss: whoever asks for a step has chosen it. */
-Test(plan, of_a_step_that_was_asked_for_nothing_is_told)
+/* It is no loss: the user who requests a step has chosen it. */
+Test(plan, nothing_is_reported_for_a_requested_step)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1332,8 +1332,8 @@ Test(plan, of_a_step_that_was_asked_for_nothing_is_told)
     scene_free(&s);
 }
 
-/* Its only copies went bad before they were protected, and an older version takes its place. */
-Test(plan, a_base_that_was_given_up_is_told_of)
+/* The base's only copies were damaged before they were protected, and an older version replaces it. */
+Test(plan, a_base_that_was_given_up_is_reported)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1346,7 +1346,7 @@ Test(plan, a_base_that_was_given_up_is_told_of)
     scene_free(&s);
 }
 
-Test(plan, a_version_in_another_sharding_is_told_of_with_what_it_took_the_place_of_before)
+Test(plan, a_version_in_another_sharding_is_reported_with_the_versions_that_it_replaced_before)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1359,7 +1359,7 @@ Test(plan, a_version_in_another_sharding_is_told_of_with_what_it_took_the_place_
     scene_free(&s);
 }
 
-Test(plan, nothing_that_was_forgotten_counts)
+Test(plan, forgotten_versions_do_not_count)
 {
     struct scene s;
     scene_init(&s, 2);
@@ -1374,7 +1374,7 @@ Test(plan, nothing_that_was_forgotten_counts)
     scene_free(&s);
 }
 
-Test(plan, a_loss_says_what_storage_has_of_it)
+Test(plan, a_loss_reports_what_storage_has_of_the_version)
 {
     struct scene s;
     scene_init(&s, 1);

@@ -17,13 +17,13 @@ struct course {
     struct world world;
     struct placement placement;
     struct recovery *recovery;
-    struct recovery_action actions[256]; /* since the last look */
+    struct recovery_action actions[256]; /* since the last check */
     uint32_t count;
     struct hash128 stored_shards[NODES];
     struct stored_version stored;
 };
 
-/* Steps the machine and notes what it asks for. */
+/* Steps the machine and records its actions. */
 static void step(struct course *c, struct recovery_event event)
 {
     struct recovery_actions actions;
@@ -135,7 +135,8 @@ static uint32_t held_by(const struct course *c, uint32_t node)
     cr_fatal("node %u holds nothing", node);
 }
 
-/* The node answers; it owns and holds what it should of these versions (up to VERSION_NONE). */
+/* The node answers with every copy that it should have of these versions, as an owner and as a holder (up to
+ * VERSION_NONE). */
 static struct inventory make_inventory(struct course *c, uint32_t node, struct version watermark,
                                        const struct version *versions)
 {
@@ -171,7 +172,7 @@ static void list_stored(struct course *c, struct version version)
     step_stored(c, &(struct storage_view){.complete = true, .stored_count = 1, .stored = &c->stored}, 0);
 }
 
-/* All nodes have 3.20 and 3.10 but those in `without`, which answer with nothing. */
+/* All nodes have 3.20 and 3.10, except for those in `without`, which answer that they have nothing. */
 static void start_with_two_versions(struct course *c, uint32_t without)
 {
     list_nothing(c);
@@ -223,7 +224,7 @@ static enum recovery_phase phase(const struct course *c)
     return recovery_phase(c->recovery);
 }
 
-Test(recovery, asks_and_lists_first)
+Test(recovery, asks_the_members_and_lists_storage_first)
 {
     struct course c;
     course_init(&c);
@@ -257,7 +258,7 @@ Test(recovery, is_ready_after_the_owners_and_protected_after_the_holders)
     course_free(&c);
 }
 
-Test(recovery, says_nothing_saved_for_a_fresh_start)
+Test(recovery, reports_for_a_fresh_start_that_nothing_was_saved)
 {
     struct course c;
     course_init(&c);
@@ -268,7 +269,7 @@ Test(recovery, says_nothing_saved_for_a_fresh_start)
     course_free(&c);
 }
 
-Test(recovery, starts_nothing_afresh_while_an_agent_is_silent)
+Test(recovery, makes_no_fresh_start_while_an_agent_is_silent)
 {
     struct course c;
     course_init(&c);
@@ -278,7 +279,7 @@ Test(recovery, starts_nothing_afresh_while_an_agent_is_silent)
     course_free(&c);
 }
 
-Test(recovery, starts_nothing_afresh_without_a_member)
+Test(recovery, makes_no_fresh_start_without_a_member)
 {
     struct course c;
     course_init(&c);
@@ -320,7 +321,7 @@ Test(recovery, waits_for_a_silent_member)
     course_free(&c);
 }
 
-Test(recovery, asks_again_when_a_member_comes_back)
+Test(recovery, asks_again_when_a_member_returns)
 {
     struct course c;
     course_init(&c);
@@ -331,7 +332,7 @@ Test(recovery, asks_again_when_a_member_comes_back)
     course_free(&c);
 }
 
-Test(recovery, waits_for_a_commit_that_somebody_knows_of)
+Test(recovery, waits_for_a_commit_that_any_agent_knows)
 {
     struct course c;
     course_init(&c);
@@ -346,7 +347,7 @@ Test(recovery, waits_for_a_commit_that_somebody_knows_of)
     course_free(&c);
 }
 
-Test(recovery, takes_the_commit_that_came_back_in_time)
+Test(recovery, takes_the_commit_of_a_member_that_returned_in_time)
 {
     struct course c;
     course_init(&c);
@@ -385,20 +386,20 @@ Test(recovery, falls_back_when_the_last_copy_is_corrupt)
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT);
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_NOENT);
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)), "%s", recovery_plan(c.recovery)->reason);
-    fetched(&c, 2, 2, V(3, 20), TCK_OK); /* too late, of the former plan */
+    fetched(&c, 2, 2, V(3, 20), TCK_OK); /* too late: it belongs to the former plan */
     owners_fetch(&c, V(3, 10));
     cr_assert(eq(u32, emitted(&c, RECOVERY_READY), 1));
     cr_assert(version_is(c.actions[c.count - 1].version, V(3, 10)));
     course_free(&c);
 }
 
-Test(recovery, asks_again_for_a_copy_that_was_damaged_on_its_way)
+Test(recovery, requests_again_a_copy_that_was_damaged_in_transfer)
 {
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own */
-    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* a peer's, or what came of it */
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own copy */
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* a peer's copy, or its transfer */
     cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
     c.count = 0;
     step_tick(&c, 1);
@@ -414,7 +415,7 @@ Test(recovery, does_not_return_to_a_version_that_was_passed_over)
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    for (uint64_t i = 0; i < 12 * MAX_TRIES; i++) { /* neither version can be had */
+    for (uint64_t i = 0; i < 12 * MAX_TRIES; i++) { /* neither version can be fetched */
         step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_UNREACHABLE, i * WAIT_MS);
         step_fetched(&c, 1, 1, V(3, 10), TCK_ERR_UNREACHABLE, i * WAIT_MS);
         step_tick(&c, i * WAIT_MS);
@@ -428,7 +429,7 @@ Test(recovery, has_nothing_when_every_copy_is_corrupt)
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    for (uint64_t i = 0; i < 8 * MAX_TRIES; i++) { /* of each version its own copy, the peer's, and that again */
+    for (uint64_t i = 0; i < 8 * MAX_TRIES; i++) { /* of each version its own copy, the peer's, and the peer's again */
         step_fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT, i * WAIT_MS);
         step_fetched(&c, 1, 1, V(3, 10), TCK_ERR_CORRUPT, i * WAIT_MS);
         step_tick(&c, i * WAIT_MS);
@@ -495,7 +496,7 @@ Test(recovery, never_returns_to_a_corrupt_copy_while_another_is_out_of_reach)
     struct course c;
     course_init(&c);
     start_with_two_versions(&c, 0);
-    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own */
+    fetched(&c, 1, 1, V(3, 20), TCK_ERR_CORRUPT); /* its own copy */
     fetched(&c, 1, 1, V(3, 20), TCK_ERR_TIMEDOUT);
     c.count = 0;
     step_tick(&c, 1);
@@ -549,7 +550,7 @@ Test(recovery, names_the_member_that_went_down_while_asking)
     course_free(&c);
 }
 
-Test(recovery, goes_on_with_a_member_that_came_back)
+Test(recovery, continues_with_a_member_that_returned)
 {
     struct course c;
     course_init(&c);
@@ -560,7 +561,7 @@ Test(recovery, goes_on_with_a_member_that_came_back)
     course_free(&c);
 }
 
-Test(recovery, goes_on_with_a_member_whose_agent_restarted_while_it_fetched)
+Test(recovery, continues_with_a_member_whose_agent_restarted_while_it_fetched)
 {
     struct course c;
     course_init(&c);
@@ -574,7 +575,7 @@ Test(recovery, goes_on_with_a_member_whose_agent_restarted_while_it_fetched)
     course_free(&c);
 }
 
-Test(recovery, takes_no_older_version_while_a_member_may_come_back)
+Test(recovery, takes_no_older_version_while_a_member_may_return)
 {
     struct course c;
     course_init(&c);
@@ -611,8 +612,8 @@ Test(recovery, tries_other_owners_for_a_holder_and_stays_ready)
     course_free(&c);
 }
 
-/* The world is another one since: neither an owner nor a holder has the only good copy. */
-Test(recovery, asks_whoever_had_a_copy_before_when_those_of_the_owners_are_bad)
+/* The world has changed since then: neither an owner nor a holder has the only good copy. */
+Test(recovery, asks_former_holders_when_the_copies_of_the_owners_are_bad)
 {
     struct course c;
     course_init(&c);
@@ -690,7 +691,7 @@ static void begin_with_twins(struct course *c, bool first_owner_suffices)
     c->count = 0;
 }
 
-/* It is on storage only. */
+/* The version is on storage only. */
 static void start_twins_from_storage(struct course *c, bool first_owner_suffices)
 {
     begin_with_twins(c, first_owner_suffices);
@@ -701,7 +702,7 @@ static void start_twins_from_storage(struct course *c, bool first_owner_suffices
     step_asked_all(c, 0);
 }
 
-/* The node in `with` has it, the others have nothing. */
+/* Node `with` has the version, the others have nothing. */
 static void start_twins_from_memory(struct course *c, uint32_t with)
 {
     begin_with_twins(c, true);
@@ -738,7 +739,7 @@ Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
     course_free(&c);
 }
 
-Test(recovery, has_as_many_owners_before_one_as_placement_says)
+Test(recovery, every_owner_has_as_many_owners_before_it_as_the_placement_gives)
 {
     struct course c;
     uint32_t hops[NODES] = {0};
@@ -754,7 +755,7 @@ Test(recovery, has_as_many_owners_before_one_as_placement_says)
     course_free(&c);
 }
 
-Test(recovery, goes_to_storage_if_the_twin_before_does_not_give)
+Test(recovery, reads_from_storage_if_the_twin_before_does_not_deliver)
 {
     struct course c;
     course_init(&c);
@@ -811,7 +812,7 @@ Test(recovery, is_not_ready_while_no_owner_has_a_good_copy)
     course_free(&c);
 }
 
-Test(recovery, asks_again_for_an_owner_that_comes_after_reading_and_stays_ready)
+Test(recovery, requests_again_for_an_owner_that_arrives_after_reading_and_stays_ready)
 {
     struct course c;
     course_init(&c);
@@ -831,7 +832,7 @@ Test(recovery, asks_again_for_an_owner_that_comes_after_reading_and_stays_ready)
     course_free(&c);
 }
 
-Test(recovery, base_is_lost_when_the_only_owner_that_had_it_lost_it_before_the_others_came)
+Test(recovery, base_is_lost_when_the_only_owner_that_had_it_lost_it_before_the_others_arrived)
 {
     struct course c;
     course_init(&c);
@@ -849,7 +850,7 @@ Test(recovery, base_is_lost_when_the_only_owner_that_had_it_lost_it_before_the_o
     course_free(&c);
 }
 
-Test(recovery, ignores_answers_that_nobody_asked_for)
+Test(recovery, ignores_answers_that_were_not_requested)
 {
     struct course c;
     course_init(&c);
@@ -859,7 +860,7 @@ Test(recovery, ignores_answers_that_nobody_asked_for)
     fetched(&c, 99, 0, V(3, 20), TCK_ERR_CORRUPT);
     fetched(&c, 0, 99, V(3, 20), TCK_ERR_CORRUPT);
     for (uint32_t i = 0; i < NODES; i++) {
-        fetched(&c, 0, 0, V(3, 20), TCK_OK); /* one, four times */
+        fetched(&c, 0, 0, V(3, 20), TCK_OK); /* the same answer, four times */
     }
     cr_assert(eq(int, phase(&c), RECOVERY_FETCHING));
     course_free(&c);
@@ -876,7 +877,7 @@ Test(recovery, replaces_a_former_answer_of_the_same_agent)
     course_free(&c);
 }
 
-/* What the agent says that has answered the most of them counts last. */
+/* An agent's newest answer replaces its former one, even if the former one named a newer commit. */
 Test(recovery, the_newest_commit_is_that_of_the_present_answers)
 {
     struct course c;
@@ -935,7 +936,7 @@ Test(recovery, resumes_with_the_base_chosen_before_and_no_other)
     course_free(&c);
 }
 
-Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_is_left)
+Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_remains)
 {
     struct course c;
     course_init(&c);
@@ -945,8 +946,7 @@ Test(recovery, resumes_with_nothing_if_only_the_same_step_of_another_term_is_lef
     course_free(&c);
 }
 
-/* ---- a base that is lost ------------------------------------------------------------------------------------------
- */
+/* ---- a base that is lost --------------------------------------------------------------------------------------- */
 
 /* Trainers have read 3.20; node 1 has shard 1, its holder does not get it. The outcome of each holder's tries until no
  * more of them are made. */
@@ -993,7 +993,7 @@ static void checked_by(struct course *c, uint32_t node, tck_status_t outcome)
     fetched(c, 1, node, V(3, 20), outcome);
 }
 
-Test(recovery, without_a_save_that_waits_holders_try_for_ever)
+Test(recovery, without_a_waiting_save_holders_try_forever)
 {
     struct course c;
     ready_but_for_shard_1(&c);
@@ -1005,7 +1005,7 @@ Test(recovery, without_a_save_that_waits_holders_try_for_ever)
     course_free(&c);
 }
 
-Test(recovery, base_is_lost_when_each_that_may_have_a_shard_says_it_has_none)
+Test(recovery, base_is_lost_when_every_agent_that_may_have_a_shard_reports_none)
 {
     struct course c;
     ready_but_for_shard_1(&c);
@@ -1023,7 +1023,7 @@ Test(recovery, base_is_lost_when_each_that_may_have_a_shard_says_it_has_none)
     course_free(&c);
 }
 
-Test(recovery, one_good_copy_ends_the_inquest_and_is_tried_for_again)
+Test(recovery, one_good_copy_ends_the_base_loss_check_and_is_requested_again)
 {
     struct course c;
     ready_but_for_shard_1(&c);
@@ -1037,7 +1037,7 @@ Test(recovery, one_good_copy_ends_the_inquest_and_is_tried_for_again)
     course_free(&c);
 }
 
-Test(recovery, a_holder_that_has_it_after_all_is_done)
+Test(recovery, a_holder_that_has_the_shard_after_all_is_done)
 {
     struct course c;
     ready_but_for_shard_1(&c);
@@ -1049,7 +1049,7 @@ Test(recovery, a_holder_that_has_it_after_all_is_done)
     course_free(&c);
 }
 
-Test(recovery, no_base_is_lost_while_a_witness_cannot_be_heard)
+Test(recovery, no_base_is_lost_while_an_agent_to_be_asked_is_unreachable)
 {
     struct course c;
     ready_but_for_shard_1(&c);
@@ -1065,7 +1065,7 @@ Test(recovery, no_base_is_lost_while_a_witness_cannot_be_heard)
     course_free(&c);
 }
 
-/* 3.20 lies in storage, too; the owner's copy of shard 1 goes bad after the trainers have read it. */
+/* 3.20 is on storage, too; the owner's copy of shard 1 is damaged after the trainers have read it. */
 static void ready_with_a_stored_base(struct course *c)
 {
     course_init(c);
@@ -1080,7 +1080,7 @@ static void ready_with_a_stored_base(struct course *c)
     }
 }
 
-Test(recovery, storage_protects_what_its_owner_lost_after_it_was_read)
+Test(recovery, storage_protects_a_shard_that_its_owner_lost_after_it_was_read)
 {
     struct course c;
     ready_with_a_stored_base(&c);
@@ -1146,7 +1146,7 @@ Test(recovery, a_node_outside_the_world_is_asked_for_its_copy)
     course_free(&c);
 }
 
-Test(recovery, what_a_node_outside_the_world_sends_is_bad_only_if_it_is_so_again)
+Test(recovery, a_copy_from_a_node_outside_the_world_is_bad_only_if_it_is_bad_again)
 {
     struct course c;
     press_with_a_stranger(&c);
@@ -1173,8 +1173,7 @@ Test(recovery, a_node_outside_the_world_may_be_out_of_reach_for_a_while)
     course_free(&c);
 }
 
-/* ---- a save that finds no slot ------------------------------------------------------------------------------------
- */
+/* ---- a save that finds no slot --------------------------------------------------------------------------------- */
 
 static const struct decision with_base = {.term = 4, .readable = true, .base = {3, 20}}, without_base = {.term = 4};
 
@@ -1192,7 +1191,7 @@ static void fail_with(struct course *c, tck_status_t outcome)
     cr_assert(eq(int, recovery_failure(c->recovery), outcome == TCK_ERR_CORRUPT ? TCK_ERR_UNRECOVERABLE : outcome));
 }
 
-Test(recovery, a_save_without_a_slot_presses_a_recovery_under_way)
+Test(recovery, a_save_without_a_slot_hurries_a_recovery_in_progress)
 {
     struct course c;
     course_init(&c);
@@ -1204,7 +1203,7 @@ Test(recovery, a_save_without_a_slot_presses_a_recovery_under_way)
     course_free(&c);
 }
 
-Test(recovery, a_save_without_a_slot_asks_nothing_of_a_recovery_that_is_over)
+Test(recovery, a_save_without_a_slot_requires_nothing_of_a_recovery_that_is_over)
 {
     struct course c;
     ready_but_for_shard_1(&c);
@@ -1221,7 +1220,7 @@ Test(recovery, a_save_without_a_slot_asks_nothing_of_a_recovery_that_is_over)
     course_free(&c);
 }
 
-Test(recovery, what_is_complete_nowhere_makes_room)
+Test(recovery, a_version_that_is_complete_nowhere_makes_room)
 {
     struct course c;
     fail_with(&c, TCK_ERR_CORRUPT);
@@ -1230,7 +1229,7 @@ Test(recovery, what_is_complete_nowhere_makes_room)
     course_free(&c);
 }
 
-Test(recovery, what_failed_for_another_reason_is_tried_again_and_never_given_up)
+Test(recovery, a_fetch_that_failed_for_another_reason_is_tried_again_and_never_given_up)
 {
     struct course c;
     fail_with(&c, TCK_ERR_NOSPC);
@@ -1253,7 +1252,7 @@ Test(recovery, a_base_is_not_given_up_for_a_member_that_was_away_too_long)
     course_free(&c);
 }
 
-Test(recovery, a_fresh_start_was_said_already)
+Test(recovery, a_fresh_start_has_already_been_reported)
 {
     struct course c;
     course_init(&c);
@@ -1267,7 +1266,7 @@ Test(recovery, a_fresh_start_was_said_already)
     course_free(&c);
 }
 
-/* ---- chance -------------------------------------------------------------------------------------------------- */
+/* ---- chance ---------------------------------------------------------------------------------------------------- */
 
 /* Which copies are corrupt: bit (version * NODES + shard) * 2 + (0 for the owner's copy, 1 for the holder's). */
 struct damage {
@@ -1300,7 +1299,7 @@ static void answer_truthfully(struct course *c, const struct damage *d, const st
     while (phase(c) == RECOVERY_FETCHING) {
         if (c->count == 0) {
             now_ms += WAIT_MS;
-            step_tick(c, now_ms); /* what may have been damaged on its way is asked for again */
+            step_tick(c, now_ms); /* a copy that may have been damaged in transfer is requested again */
         }
         cr_assert_gt(c->count, 0, "nothing is asked for");
         uint32_t pick = seed % c->count;
@@ -1335,7 +1334,7 @@ Test(recovery, ends_with_the_newest_version_of_which_a_good_copy_of_each_shard_e
     }
 }
 
-/* ---- storage that cannot be read -------------------------------------------------------------------------------- */
+/* ---- storage that cannot be read ------------------------------------------------------------------------------- */
 
 static void course_with_storage(struct course *c)
 {
@@ -1403,7 +1402,7 @@ Test(recovery, ends_with_an_error_if_storage_stays_unreadable)
     course_free(&c);
 }
 
-/* Every node has its shard of it, which a start in another layout has saved: images were larger. */
+/* Every node has its shard of a version that another layout has saved, with larger images. */
 static void answer_with_another_layout(struct course *c, struct version version)
 {
     struct world_shard shards[NODES];
@@ -1423,7 +1422,7 @@ static void answer_with_another_layout(struct course *c, struct version version)
     step_asked_all(c, 0);
 }
 
-Test(recovery, asks_storage_again_whether_it_has_what_memory_has_in_another_layout)
+Test(recovery, lists_storage_again_for_a_version_that_memory_has_in_another_layout)
 {
     struct course c;
     course_with_storage(&c);
@@ -1439,7 +1438,7 @@ Test(recovery, asks_storage_again_whether_it_has_what_memory_has_in_another_layo
     course_free(&c);
 }
 
-Test(recovery, says_that_only_memory_has_another_layout_once_storage_is_known_to_lack_it)
+Test(recovery, reports_that_only_memory_has_another_layout_once_storage_is_known_to_lack_it)
 {
     struct course c;
     course_with_storage(&c);
@@ -1452,7 +1451,7 @@ Test(recovery, says_that_only_memory_has_another_layout_once_storage_is_known_to
     course_free(&c);
 }
 
-Test(recovery, does_not_know_where_another_layout_is_if_storage_stays_unreadable)
+Test(recovery, cannot_locate_another_layout_if_storage_stays_unreadable)
 {
     struct course c;
     course_with_storage(&c);
@@ -1464,7 +1463,7 @@ Test(recovery, does_not_know_where_another_layout_is_if_storage_stays_unreadable
     course_free(&c);
 }
 
-Test(recovery, does_without_storage_that_hangs_if_memory_suffices)
+Test(recovery, ignores_storage_that_hangs_if_memory_suffices)
 {
     struct course c;
     course_with_storage(&c);
@@ -1491,7 +1490,7 @@ Test(recovery, waits_long_for_storage_that_is_needed)
     course_free(&c);
 }
 
-/* Its manifest could be read, its files cannot: that is no damage. */
+/* The manifest of the version could be read, and its files cannot be read: that is no damage. */
 Test(recovery, takes_no_older_version_in_place_of_one_whose_files_cannot_be_read)
 {
     struct course c;
@@ -1529,7 +1528,7 @@ Test(recovery, names_the_newest_complete_version_before_the_planned_one_as_fallb
     course_free(&c);
 }
 
-Test(recovery, does_not_count_the_time_that_its_process_stood_still)
+Test(recovery, does_not_count_the_time_while_its_process_was_stopped)
 {
     struct recovery_clock clock = {0};
     cr_assert(eq(u64, recovery_clock_at(&clock, 7000), 0));
@@ -1617,8 +1616,8 @@ static void answer_with_base(struct course *c, uint32_t node, struct version hel
     step_inventory(c, &inventory, 0);
 }
 
-/* 3.20 was restored by the term before, or is noted as committed, and no member has anything of it. 3.10 is complete.
- */
+/* 3.20 was restored by the term before, or is noted as committed, and no member has anything of it. 3.10 is
+ * complete. */
 static void start_without_the_newest(struct course *c, struct version base, struct version noted,
                                      uint64_t outsider_term)
 {
@@ -1657,7 +1656,7 @@ Test(recovery, waits_for_an_outsider_that_may_have_the_base_of_the_term_before)
     course_free(&c);
 }
 
-Test(recovery, takes_an_older_version_than_the_base_of_the_term_before_when_it_has_waited)
+Test(recovery, takes_an_older_version_than_the_base_of_the_term_before_after_the_wait)
 {
     struct course c;
     start_without_the_newest(&c, V(3, 20), VERSION_NONE, 4);
@@ -1686,14 +1685,14 @@ Test(recovery, waits_for_no_outsider_of_terms_before_the_base_or_the_noted_commi
     course_free(&c);
 }
 
-Test(recovery, does_not_begin_afresh_before_it_has_waited_for_an_outsider)
+Test(recovery, makes_no_fresh_start_before_it_has_waited_for_an_outsider)
 {
     struct course c;
     course_init(&c);
     list_nothing(&c);
     struct known_node known = outsider(&c, 0x4000, 1);
     step_known(&c, &known);
-    known = (struct known_node){.node = c.world.nodes[2], .term = 1}; /* a member: it answers as one */
+    known = (struct known_node){.node = c.world.nodes[2], .term = 1}; /* a member, which answers as one */
     step_known(&c, &known);
     for (uint32_t i = 0; i < NODES; i++) {
         answer(&c, i, VERSION_NONE, VERSIONS(VERSION_NONE), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Boxes cut by boxes: whatever grid a tensor was saved in and whatever box is wanted, each element comes from its
- * place, once. */
+ * Intersections of boxes: each element is read once, from its own position, for any grid that a tensor was saved in and
+ * any requested box. */
 #include "recovery/reshard.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +29,7 @@ static uint64_t number_of(const uint64_t *at, const uint64_t *shape, uint32_t nd
     return number;
 }
 
-/* The element of a box's own storage at place i, as a number in the whole tensor. */
+/* The number in the whole tensor of the element at index i of a box's own storage. */
 static uint64_t element(const struct box *box, const uint64_t *shape, uint64_t i)
 {
     uint64_t at[TCK_MAX_NDIM];
@@ -87,7 +87,7 @@ static struct box random_box(const uint64_t *shape, uint32_t ndim)
     return box;
 }
 
-/* Copies by the plan as a reader does; how many elements were written. */
+/* Copies by the plan as a reader does. Returns the number of elements written. */
 static uint64_t carry_out(const struct reshard *plan, const struct box *have, const struct box *want,
                           const uint64_t *shape, uint32_t *to)
 {
@@ -131,7 +131,7 @@ static uint32_t random_shape(uint64_t *shape)
     return ndim;
 }
 
-Test(reshard, any_box_comes_right_out_of_any_grid)
+Test(reshard, any_box_is_read_correctly_from_any_grid)
 {
     for (seed = 1; seed <= TRIES; seed++) {
         uint64_t start = seed, shape[TCK_MAX_NDIM] = {0};
@@ -143,7 +143,7 @@ Test(reshard, any_box_comes_right_out_of_any_grid)
     }
 }
 
-Test(reshard, a_new_grid_comes_right_out_of_an_old_one)
+Test(reshard, a_new_grid_is_read_correctly_from_an_old_one)
 {
     for (seed = 1; seed <= TRIES; seed++) {
         uint64_t start = seed, shape[TCK_MAX_NDIM] = {0};
@@ -173,7 +173,7 @@ Test(reshard, pieces_that_overlap_are_read_once)
     }
 }
 
-/* Of the elements of want, is this one in some box? */
+/* Whether this element of want is in any box. */
 static bool is_held(const struct box *want, uint64_t i, const struct box *have, uint32_t count)
 {
     struct box one = {.ndim = want->ndim}, both;
@@ -190,13 +190,13 @@ static bool is_held(const struct box *want, uint64_t i, const struct box *have, 
     return false;
 }
 
-Test(reshard, what_nobody_has_is_found_missing)
+Test(reshard, elements_that_no_box_contains_are_reported_missing)
 {
     uint32_t holes = 0;
     for (seed = 1; seed <= TRIES; seed++) {
         uint64_t start = seed, shape[TCK_MAX_NDIM] = {0};
         struct box have[BOXES_MAX], both;
-        uint32_t ndim = random_shape(shape), count = random_grid(shape, ndim, have) - 1; /* without the last */
+        uint32_t ndim = random_shape(shape), count = random_grid(shape, ndim, have) - 1; /* without the last box */
         struct box want = random_box(shape, ndim);
         struct reshard plan;
         bool all_held = true;
@@ -216,7 +216,7 @@ Test(reshard, what_nobody_has_is_found_missing)
     cr_assert_gt(holes, 100);
 }
 
-Test(reshard, rows_that_lie_alike_are_one_run)
+Test(reshard, rows_with_the_same_position_are_one_run)
 {
     const struct box want = {.ndim = 2, .at = {4, 0}, .size = {2, 10}}, have = {.ndim = 2, .size = {8, 10}};
     struct runs runs = runs_of(&want, &have, &want, 4);
@@ -239,8 +239,8 @@ Test(reshard, a_scalar_is_one_element)
     cr_assert_not(plan.covered);
 }
 
-/* Combs across each other make a part of each pair of teeth. */
-Test(reshard, more_parts_than_any_sharding_makes_are_refused)
+/* Two combs at right angles produce one part for every pair of teeth. */
+Test(reshard, more_parts_than_any_sharding_produces_are_refused)
 {
     enum { TEETH = 2000 };
     struct box want = {.ndim = 2, .size = {4 * TEETH, 4 * TEETH}}, *have = calloc(2 * TEETH, sizeof(*have));

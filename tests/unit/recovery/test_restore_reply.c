@@ -14,13 +14,13 @@ static struct decision fresh(void)
     return (struct decision){.term = TERM};
 }
 
-/* Its base is chosen, and not protected yet. */
+/* The term's base is chosen, and not protected yet. */
 static struct decision readable(void)
 {
     return (struct decision){.term = TERM, .readable = true, .base = base, .watermark = base};
 }
 
-/* Its recovery is over. */
+/* The term's recovery is over. */
 static struct decision based(void)
 {
     struct decision d = readable();
@@ -28,9 +28,9 @@ static struct decision based(void)
     return d;
 }
 
-/* ---- when it begins ---------------------------------------------------------------------------------------------- */
+/* ---- when a recovery begins ------------------------------------------------------------------------------------ */
 
-Test(restore_due, begins_when_all_have_registered_and_one_asks)
+Test(restore_due, begins_when_all_trainers_have_registered_and_one_asks)
 {
     struct decision d = fresh();
     struct restore_due due = {.decision = &d, .asked = true};
@@ -41,7 +41,7 @@ Test(restore_due, begins_when_all_have_registered_and_one_asks)
     cr_assert_not(restore_is_due(&due), "it has begun");
 }
 
-Test(restore_due, begins_unasked_after_a_grace)
+Test(restore_due, begins_without_a_request_after_a_grace_period)
 {
     struct decision d = fresh();
     struct restore_due due = {.decision = &d, .all_registered = true, .waited_ms = RESTORE_GRACE_MS - 1};
@@ -67,7 +67,7 @@ Test(restore_due, does_not_begin_when_the_term_has_recovered)
     cr_assert_not(restore_is_due(&due));
 }
 
-/* ---- what is replied --------------------------------------------------------------------------------------------- */
+/* ---- the reply ------------------------------------------------------------------------------------------------- */
 
 static enum restore_reply ask(const struct decision *decision, uint64_t step)
 {
@@ -94,14 +94,14 @@ static enum restore_reply ask_after(const struct decision *decision, uint64_t an
     return restore_reply(&q);
 }
 
-Test(restore_reply, the_first_question_begins_the_recovery)
+Test(restore_reply, the_first_request_begins_the_recovery)
 {
     struct decision d = fresh();
     cr_assert_eq(ask(&d, TCK_NEWEST), RESTORE_BEGIN);
     cr_assert_eq(ask(&d, 12), RESTORE_BEGIN);
 }
 
-Test(restore_reply, an_agent_that_was_started_again_goes_on_with_the_base_that_was_chosen)
+Test(restore_reply, a_restarted_agent_continues_with_the_base_that_was_chosen)
 {
     struct decision d = readable();
     cr_assert_eq(ask(&d, TCK_NEWEST), RESTORE_BEGIN);
@@ -109,7 +109,7 @@ Test(restore_reply, an_agent_that_was_started_again_goes_on_with_the_base_that_w
     cr_assert_eq(ask(&d, 12), RESTORE_OTHER);
 }
 
-Test(restore_reply, the_same_question_waits_for_the_recovery_under_way)
+Test(restore_reply, the_same_request_waits_for_the_recovery_in_progress)
 {
     struct decision d = fresh();
     cr_assert_eq(ask_during(&d, 12, 12), RESTORE_UNDER_WAY);
@@ -117,7 +117,7 @@ Test(restore_reply, the_same_question_waits_for_the_recovery_under_way)
     cr_assert_eq(ask_during(&d, TCK_NEWEST, 12), RESTORE_NO_BASE, "nothing is chosen yet, and it may be another one");
 }
 
-Test(restore_reply, a_question_that_the_chosen_base_answers_waits_too)
+Test(restore_reply, a_request_that_the_chosen_base_answers_waits_too)
 {
     struct decision d = readable();
     cr_assert_eq(ask_during(&d, TCK_NEWEST, base.step), RESTORE_UNDER_WAY);
@@ -125,7 +125,7 @@ Test(restore_reply, a_question_that_the_chosen_base_answers_waits_too)
     cr_assert_eq(ask_during(&d, TCK_NEWEST, 12), RESTORE_OTHER);
 }
 
-Test(restore_reply, a_question_that_was_answered_gets_the_same_answer)
+Test(restore_reply, a_request_that_was_answered_gets_the_same_answer)
 {
     struct decision d = based();
     cr_assert_eq(ask_after(&d, TCK_NEWEST, TCK_NEWEST), RESTORE_ANSWERED);
@@ -134,7 +134,7 @@ Test(restore_reply, a_question_that_was_answered_gets_the_same_answer)
     cr_assert_eq(ask_after(&d, base.step, TCK_NEWEST), RESTORE_OTHER, "there may be a newer one");
 }
 
-Test(restore_reply, that_there_is_nothing_is_an_answer_too)
+Test(restore_reply, nothing_to_restore_is_an_answer_too)
 {
     struct decision d = fresh();
     d.based = true;
@@ -142,7 +142,7 @@ Test(restore_reply, that_there_is_nothing_is_an_answer_too)
     cr_assert_eq(ask_after(&d, TCK_NEWEST, 12), RESTORE_NO_BASE);
 }
 
-Test(restore_reply, an_agent_that_forgot_its_answer_has_it_from_the_kept_base)
+Test(restore_reply, an_agent_that_lost_its_answer_takes_it_from_the_kept_base)
 {
     struct decision d = based();
     cr_assert_eq(ask(&d, TCK_NEWEST), RESTORE_KEPT_BASE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * With which nodes a node needs sessions in its term. */
+ * The nodes with which a node needs sessions in its term. */
 #include "recovery/sessions.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +11,7 @@
 static struct shard_placement shards[] = {{.source = 4}, {.source = 2}};
 static const struct placement placement = {.shard_count = 2, .shards = shards};
 
-/* The wanted nodes' numbers, in a row. */
+/* The numbers of the required nodes, one after the other. */
 static void expect(const struct node_shard *shard, bool coordinates, const char *numbers)
 {
     struct node_setup setup = {.node_count = NODES, .shard_count = 1, .shards = shard};
@@ -42,7 +42,7 @@ Test(sessions, a_holder_needs_the_node_that_sends_the_copies)
     expect(&held, false, "0 2   ");
 }
 
-Test(sessions, a_leftover_of_an_older_term_needs_nobody)
+Test(sessions, a_shard_left_over_from_an_older_term_needs_no_sessions)
 {
     struct node_shard leftover = {.world_shard = NONE32, .held = true};
     expect(&leftover, false, "0     ");
