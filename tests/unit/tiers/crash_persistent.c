@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Two stories with the process killed, the machine lost, or the call failing, at every single system call on files.
+ * Two scenarios, in which the process is killed, the machine is lost or the call fails, at every single system call on
+ * files.
  * Drain: a drain, a publish, the removal of an older version and a sweep. A new process then finds the newest version
- * that was told published, or one more, whole and bit for bit. Repair: a damaged file of a published version is made
- * anew. Then all versions are there, and the file is as damaged as it was, or whole; whole if that was told. After
- * either one what was left is cleaned up, life goes on, and nothing outside was touched.
+ * that was reported as published, or one more, complete and bit for bit. Repair: a damaged file of a published version
+ * is rewritten. All versions then exist, and the file is either as damaged as before or complete; it is complete if the
+ * repair was reported. After either scenario the leftovers are removed, the job continues, and nothing outside was
+ * touched.
  *
  *     crash_persistent                     about two thirds of the cases
  *     crash_persistent all
@@ -33,12 +35,11 @@ static const char *const fault_names[FAULT_COUNT] = {"none",  "kill",     "EIO",
 struct story {
     const char *name;
     void (*prepare)(void);
-    struct error (*act)(int told_fd);
-    void (*check)(bool done); /* done: what was to be done was told as done */
+    struct error (*act)(int report_fd);
+    void (*check)(bool done); /* done: the act was reported as done */
 };
 
-/* ---- what is done under faults: as in an agent, what failed is tried again, and only success is reported -----------
- */
+/* ---- acts, which are tried again when they fail, as in an agent ------------------------------------------------ */
 
 static struct error open_or_try_again(void)
 {
@@ -49,14 +50,14 @@ static struct error open_or_try_again(void)
     return rig_tier == NULL ? err : (struct error){0};
 }
 
-static void tell_done(int told_fd)
+static void report_done(int report_fd)
 {
-    if (write(told_fd, "p", 1) != 1) {
-        rig_die("tell", strerror(errno));
+    if (write(report_fd, "p", 1) != 1) {
+        rig_die("report", strerror(errno));
     }
 }
 
-static struct error drain_act(int told_fd)
+static struct error drain_act(int report_fd)
 {
     struct error err = open_or_try_again();
     struct version version = {TERM, NEW_STEP};
@@ -69,7 +70,7 @@ static struct error drain_act(int told_fd)
         err = rig_drain(version);
     }
     if (err.code == TCK_OK) {
-        tell_done(told_fd);
+        report_done(report_fd);
     }
     struct error later = {0};
     (void)!persistent_note_commit(rig_tier, TERM, &later);
@@ -79,7 +80,7 @@ static struct error drain_act(int told_fd)
 
 static const struct published repaired = {.version = {TERM, NEW_STEP}};
 
-/* Its first file, of two chunks, of which the second is damaged. Memory has only that one. */
+/* Repairs the first file of the version. It has two chunks, the second is damaged, and memory has only the second. */
 static struct error repair_once(void)
 {
     struct error err = {0};
@@ -95,20 +96,20 @@ static struct error repair_once(void)
     return err;
 }
 
-static struct error repair_act(int told_fd)
+static struct error repair_act(int report_fd)
 {
     struct error err = open_or_try_again();
     for (int i = 0; i < RETRIES && rig_tier != NULL; i++) {
         err = repair_once();
         if (err.code == TCK_OK) {
-            tell_done(told_fd);
+            report_done(report_fd);
             break;
         }
     }
     return err;
 }
 
-/* ---- what must hold after it ------------------------------------------------------------------------------------- */
+/* ---- what must hold after it ----------------------------------------------------------------------------------- */
 
 static void load_all(const struct published *which)
 {
@@ -129,7 +130,7 @@ static void load_all(const struct published *which)
     manifest_free(&manifest);
 }
 
-/* All that is listed loads; returns the newest step. */
+/* Checks that every listed version loads; returns the newest step. */
 static uint64_t check_listed(uint32_t *count_out)
 {
     struct error err = {0};
@@ -201,22 +202,22 @@ static bool audited(const char *op, const char *phase, const char *what)
     return found;
 }
 
-static bool is_there(const char *below)
+static bool exists(const char *below)
 {
     struct stat st;
     return lstat(rig_path(below), &st) == 0;
 }
 
-/* The fault was a full disk. What is deleted makes room, so it is deleted even without room for the line that
- * announces it. */
+/* The fault was a full disk. A deletion makes room, so it is done even without room for the audit line that announces
+ * it. */
 static bool disk_was_full;
 
 static void check_drain_audit(void)
 {
-    if (is_there("save/" RIG_JOB "/" NEW_DIR) && !audited("publish", "intent", NEW_DIR)) {
-        rig_die("audit", "a version stands there and no line announces it");
+    if (exists("save/" RIG_JOB "/" NEW_DIR) && !audited("publish", "intent", NEW_DIR)) {
+        rig_die("audit", "a version exists and no line announces it");
     }
-    if (!disk_was_full && !is_there("save/" RIG_JOB "/v000000000010.t1") &&
+    if (!disk_was_full && !exists("save/" RIG_JOB "/v000000000010.t1") &&
         !audited("delete", "intent", "v000000000010.t1")) {
         rig_die("audit", "a version is gone and no line announces it");
     }
@@ -239,8 +240,9 @@ static void check_outside(void)
     closedir(dir);
 }
 
-/* A term later, which has restored the newest: what was left is gone, and the next version is published as ever. */
-static void check_life_goes_on(uint64_t newest)
+/* A later term that has restored the newest version: the leftovers are gone, and the next version is published as
+ * usual. */
+static void check_job_continues(uint64_t newest)
 {
     struct error err = {0};
     uint64_t term = 0;
@@ -293,11 +295,11 @@ static void drain_check(bool done)
     open_again();
     uint64_t newest = check_listed(&count);
     if (newest != NEW_STEP && (done || newest != OLD_STEP)) {
-        rig_die("the newest version", done ? "is not the one that was told published" : "is gone");
+        rig_die("the newest version", done ? "is not the one that was reported as published" : "is gone");
     }
     check_no_invalid();
     check_drain_audit();
-    check_life_goes_on(newest);
+    check_job_continues(newest);
     check_outside();
     rig_stop();
 }
@@ -322,7 +324,7 @@ static bool is_whole(void)
     return err.code == TCK_OK;
 }
 
-/* Where it is not repaired yet it still can be. */
+/* A file that is not repaired yet can still be repaired. */
 static void repair_check(bool done)
 {
     uint32_t count;
@@ -330,7 +332,7 @@ static void repair_check(bool done)
     check_no_invalid();
     bool whole = is_whole();
     if (done && !whole) {
-        rig_die("repair", "told as done, and the file is damaged");
+        rig_die("repair", "reported as done, and the file is damaged");
     }
     struct error err = whole ? (struct error){0} : repair_once();
     if (err.code != TCK_OK) {
@@ -339,13 +341,12 @@ static void repair_check(bool done)
     if (check_listed(&count) != NEW_STEP || count != RIG_KEEP) {
         rig_die("repair", "versions are gone");
     }
-    check_life_goes_on(NEW_STEP);
+    check_job_continues(NEW_STEP);
     check_outside();
     rig_stop();
 }
 
-/* ---- one case ------------------------------------------------------------------------------------------------------
- */
+/* ---- one case -------------------------------------------------------------------------------------------------- */
 
 static void make_dirs(void)
 {
@@ -380,7 +381,7 @@ static void drain_prepare(void)
     prepare_steps(FIRST_STEP, OLD_STEP);
 }
 
-/* Its last byte. By streams, which are no calls that count. */
+/* Damages the last byte of the file. Uses streams, whose calls are not counted. */
 static void repair_prepare(void)
 {
     char below[512], name[MANIFEST_FILE_NAME];
@@ -402,9 +403,9 @@ struct one {
     const struct story *story;
     enum fault fault;
     uint32_t at;
-    int told[2];
-    uint32_t calls; /* in all, of a run without a fault */
-    bool done;      /* it was told as done */
+    int report_pipe[2];
+    uint32_t calls; /* in total, in a run without a fault */
+    bool done;      /* the act was reported as done */
 };
 
 static void child_prepare(void *ctx)
@@ -420,12 +421,12 @@ static void child_act(void *ctx)
     struct one *one = ctx;
     rig_start();
     fault_disk_begin(one->fault, one->at, rig_path("limbo"));
-    struct error err = one->story->act(one->told[1]);
+    struct error err = one->story->act(one->report_pipe[1]);
     uint32_t calls = fault_disk_calls();
     char text[600];
     int len = snprintf(text, sizeof(text), "c%" PRIu32 " %s", calls, fault_disk_hit());
-    if (write(one->told[1], text, (size_t)len) != len) {
-        rig_die("tell", strerror(errno));
+    if (write(one->report_pipe[1], text, (size_t)len) != len) {
+        rig_die("report", strerror(errno));
     }
     if (err.code != TCK_OK) {
         rig_die("one failed call is not repaired by trying again", err.text);
@@ -441,11 +442,11 @@ static void child_check(void *ctx)
     one->story->check(one->done);
 }
 
-/* What the child had to say: 'p' once it has done it, then the count of calls. */
-static void hear(struct one *one, char *hit, size_t cap)
+/* Reads the child's report: 'p' once the act is done, then the number of calls. */
+static void read_report(struct one *one, char *hit, size_t cap)
 {
     char text[700];
-    ssize_t len = read(one->told[0], text, sizeof(text) - 1);
+    ssize_t len = read(one->report_pipe[0], text, sizeof(text) - 1);
     text[len > 0 ? len : 0] = '\0';
     const char *calls = strchr(text, 'c');
     hit[0] = '\0';
@@ -461,13 +462,13 @@ static bool run(struct one *one)
 {
     char hit[64];
     rig_clear();
-    if (pipe2(one->told, O_CLOEXEC) != 0) {
+    if (pipe2(one->report_pipe, O_CLOEXEC) != 0) {
         rig_die("pipe", strerror(errno));
     }
     bool good = rig_in_child(child_prepare, one) == RIG_DONE && rig_in_child(child_act, one) != RIG_WRONG;
-    close(one->told[1]);
-    hear(one, hit, sizeof(hit));
-    close(one->told[0]);
+    close(one->report_pipe[1]);
+    read_report(one, hit, sizeof(hit));
+    close(one->report_pipe[0]);
     good = good && rig_in_child(child_check, one) == RIG_DONE;
     if (!good) {
         printf("FAILED: %s at call %" PRIu32 " %s: crash_persistent %s %d %" PRIu32 "\n", fault_names[one->fault],
@@ -476,7 +477,7 @@ static bool run(struct one *one)
     return good;
 }
 
-/* Of the faults that go much the same ways as others, every second call. */
+/* Every second call is left out for faults that take nearly the same paths as others. */
 static bool is_left_out(enum fault fault, uint32_t at)
 {
     bool like_another =
@@ -484,7 +485,7 @@ static bool is_left_out(enum fault fault, uint32_t at)
     return like_another && (at + fault) % 2 == 0;
 }
 
-static bool tell(const struct story *story, bool all)
+static bool run_story(const struct story *story, bool all)
 {
     uint32_t cases = 0, failed = 0;
     struct one plain = {.story = story, .fault = FAULT_NONE};
@@ -515,7 +516,7 @@ int main(int argc, char **argv)
             return run(&one) ? 0 : 1;
         }
         if (argc != 4) {
-            good = tell(one.story, argc == 2) && good;
+            good = run_story(one.story, argc == 2) && good;
         }
     }
     rig_clear();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every file of the save directory damaged in every way: bytes flipped, cut, zeroed, lengthened, gone, swapped, or
- * something else in its place. Each time the newest version that loads is the damaged one, bit for bit, or the one
- * before it; or there is one error that names the file. Nothing hangs, nothing is loaded wrong, and the damaged version
- * itself is left as it is.
+ * replaced by something else. Each time the newest version that loads is the damaged one, bit for bit, or the one
+ * before it; or there is one error that names the file. Nothing hangs, no wrong bytes are loaded, and the damaged
+ * version itself stays as it is.
  *
  *     damage_persistent [TARGET DAMAGE]     one case, by its names; without: all */
 #include "persistent_rig.h"
@@ -34,7 +34,7 @@ enum may {
 };
 
 static const struct target {
-    const char *path, *name; /* name: what an error has to say */
+    const char *path, *name; /* name: must be in the error */
     int may;
     bool every_byte; /* flips of all its bytes */
 } targets[] = {
@@ -53,7 +53,7 @@ static const struct target {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- damage ------------------------------------------------------------------------------------------------------ */
+/* ---- damage ---------------------------------------------------------------------------------------------------- */
 
 static void must(bool ok, const char *what)
 {
@@ -181,7 +181,7 @@ static bool do_noise(const char *path)
     return !is_dir(path) && size > 0 && size < 1 << 20;
 }
 
-/* As the same file of the version before. */
+/* Replaces it by the same file of the version before. */
 static bool do_older(const char *path)
 {
     char from[600], command[1300];
@@ -192,11 +192,11 @@ static bool do_older(const char *path)
     }
     snprintf(from, sizeof(from), "%s/%s", rig_path(OLD_DIR), base);
     snprintf(command, sizeof(command), "cp '%s' '%s'", from, path);
-    must(system(command) == 0, command); /* NOLINT(cert-env33-c): a name of our own */
+    must(system(command) == 0, command); /* NOLINT(cert-env33-c): a name that this program chose */
     return true;
 }
 
-/* The two files of a version have changed places. */
+/* Exchanges the two files of a version. */
 static bool do_other(const char *path)
 {
     char other[600];
@@ -212,12 +212,12 @@ static bool do_other(const char *path)
 
 static bool do_forbidden(const char *path)
 {
-    return geteuid() != 0 && chmod(path, 0) == 0; /* root may all the same */
+    return geteuid() != 0 && chmod(path, 0) == 0; /* root may read it anyway */
 }
 
 static const struct damage {
     const char *name;
-    bool (*fn)(const char *path); /* false: it cannot be done to this one */
+    bool (*fn)(const char *path); /* false: it cannot be done to this file */
 } damages[] = {
     {"empty", do_empty},
     {"cut_half", do_cut_half},
@@ -240,7 +240,7 @@ static const struct damage {
     {"forbidden", do_forbidden},
 };
 
-/* ---- what is restored -------------------------------------------------------------------------------------------- */
+/* ---- what is restored ------------------------------------------------------------------------------------------ */
 
 /* All of its files, as a recovery would. */
 static struct error restore(const struct published *which)
@@ -257,7 +257,7 @@ static struct error restore(const struct published *which)
     return err;
 }
 
-/* The step of the newest version that restores, 0 if none; why_out: what was said of a newer one. */
+/* The step of the newest version that restores, 0 if none; why_out: the error of a newer one. */
 static uint64_t newest_good(struct error *why_out)
 {
     struct published *versions = NULL;
@@ -287,7 +287,7 @@ static void take_first(void *ctx, const char *why)
     }
 }
 
-/* The command's way: says what is wrong with the newest version. */
+/* As the command does: returns the error of the newest version. */
 static struct error verify(void)
 {
     struct error err = {0};
@@ -316,7 +316,7 @@ static void check_named(const struct target *target, const struct error *err)
     }
 }
 
-/* Reads only. False: it was refused to open the directory at all. */
+/* Only reads. Returns false if the directory could not be opened at all. */
 static bool check_reading(const struct target *target)
 {
     struct error err = {0}, why = {0};
@@ -334,8 +334,8 @@ static bool check_reading(const struct target *target)
     check_step(target, newest_good(&why), &why);
     struct stat st;
     if (target->may == MAY_OLD && lstat(rig_path(NEW_DIR), &st) == 0) {
-        struct error said = verify();
-        check_named(target, &said);
+        struct error found = verify();
+        check_named(target, &found);
     }
     if (persistent_newest_term(rig_tier, &term, &err) != TCK_OK ||
         persistent_restore_tries(rig_tier, TERM + 1, &tried, &tries, &err) != TCK_OK) {
@@ -344,8 +344,8 @@ static bool check_reading(const struct target *target)
     return true;
 }
 
-/* The job goes on: a new term, a sweep, the next versions; and the damage can still be examined. */
-static void check_going_on(const struct target *target)
+/* The job continues with a new term, a sweep and the next versions, and the damage can still be examined. */
+static void check_job_continues(const struct target *target)
 {
     struct error err = {0};
     uint64_t term = 0;
@@ -377,8 +377,7 @@ static void check_going_on(const struct target *target)
     }
 }
 
-/* ---- cases ---------------------------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------------------------- */
 
 struct one {
     const struct target *target;
@@ -418,7 +417,7 @@ static void damage_once(void *ctx)
     }
     rig_start();
     if (check_reading(one->target)) {
-        check_going_on(one->target);
+        check_job_continues(one->target);
     }
     rig_stop();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What fault_disk.h says. Nothing is really synced: a killed process leaves its files as they are, and for a lost
- * machine a list of what was done and not synced is kept here and undone. A name is durable once the directory it
- * stands in was synced, a file's bytes once the file was. */
+ * See fault_disk.h. Nothing is really synced: a killed process leaves its files as they are, and for a lost machine a
+ * list of the changes that were not synced is kept here and undone. A name is durable once its directory was synced, a
+ * file's bytes once the file was. */
 #include "fault_disk.h"
 
 #include <errno.h>
@@ -24,16 +24,16 @@
 
 enum act { ACT_WRITE, ACT_CREATE, ACT_MKDIR, ACT_RENAME, ACT_UNLINK, ACT_RMDIR };
 
-/* Done, and not synced. */
+/* A change that was made and not synced. */
 struct pending {
     enum act act;
     ino_t inode;           /* of the file written, or of the directory that must be synced */
-    int fd;                /* of the file, or of that directory; its own copy */
-    char name[NAME_BYTES]; /* in it */
+    int fd;                /* of the file, or of that directory; a duplicate */
+    char name[NAME_BYTES]; /* in that directory */
     int from_fd;           /* RENAME */
     char from[NAME_BYTES];
-    char saved[NAME_BYTES]; /* in limbo: what UNLINK and RMDIR removed, or RENAME replaced; "" nothing */
-    off_t size, at, len;    /* WRITE: size of the file before it; its place */
+    char saved[NAME_BYTES]; /* the entry in limbo that UNLINK and RMDIR removed or RENAME replaced; "" if none */
+    off_t size, at, len;    /* WRITE: size of the file before it; its position */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -97,7 +97,7 @@ static uint32_t chance(uint32_t below)
     return (state >> 8) % below;
 }
 
-/* A file that had grown is short again; one that was allocated before has zeros. */
+/* A file that had grown becomes short again; one that was allocated before has zeros. */
 static void undo_write(const struct pending *p)
 {
     int rc = p->at >= p->size ? ftruncate(p->fd, p->size)
@@ -132,7 +132,7 @@ static void undo(const struct pending *p)
     }
 }
 
-/* Names: all after a place in time are lost, and of what was deleted before it anything may come back. Bytes: any. */
+/* Names: all changes after some time are lost, and any deletion before it may be undone. Bytes: any may be lost. */
 static void lose(void)
 {
     uint32_t cut = fault == FAULT_LOSE_ALL ? 0 : fault == FAULT_LOSE_DATA ? list_count : chance(list_count + 1);
@@ -167,7 +167,7 @@ static struct pending *note(enum act act, int fd, const char *name)
     return p;
 }
 
-/* at -1: at its end, as all that is not written by place */
+/* at -1: at the end of the file, as for all writes without an offset */
 static void note_write(int fd, off_t at, size_t len)
 {
     struct stat st;
@@ -275,7 +275,7 @@ static long fail(int number)
         return (int)fail(struck); \
     }
 
-/* ---- names ------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------------------------- */
 
 static long open_and_note(int dir_fd, const char *name, int flags, long (*open_it)(void *ctx), void *ctx)
 {
@@ -321,7 +321,7 @@ int __wrap_openat(int dir_fd, const char *name, int flags, ...)
     return (int)leave(open_and_note(dir_fd, name, flags, open_plain, &a));
 }
 
-/* Only openat2 comes this way here. */
+/* Only openat2 uses this function here. */
 long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...)
 {
@@ -421,7 +421,7 @@ int __wrap_fstatat(int dir_fd, const char *name, struct stat *st, int flags)
     return (int)leave(__real_fstatat(dir_fd, name, st, flags));
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------------------------- */
 
 /* A descriptor is closed even if close fails. */
 int __wrap_close(int fd);
@@ -464,7 +464,7 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t len)
     return (int)leave(__real_fallocate(fd, mode, offset, len));
 }
 
-/* Half, in whole blocks: what direct I/O would do. */
+/* Half of the bytes, in whole blocks, as direct I/O would carry. */
 static size_t half(int struck, size_t len)
 {
     if (struck == 0) {
@@ -509,7 +509,7 @@ ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at)
     return leave(__real_pread(fd, data, half(struck, len), at));
 }
 
-/* io_uring's calls are the kernel's own: without it the same requests are plain calls. */
+/* io_uring's operations run within the kernel: without it the same requests are plain calls. */
 int __wrap_io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
 int __wrap_io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * System calls on files that fail, end the process or lose what was not synced, at the n-th one of them. The linker
- * puts these in the place of the C library's (--wrap in CMakeLists.txt). Only calls on regular files and directories
+ * replaces those of the C library by these (--wrap in CMakeLists.txt). Only calls on regular files and directories
  * count. */
 #ifndef TCK_TESTS_FAULT_DISK_H
 #define TCK_TESTS_FAULT_DISK_H
@@ -14,14 +14,14 @@ enum fault {
     FAULT_ENOSPC,      /* the same */
     FAULT_EINTR,       /* the same */
     FAULT_SHORT,       /* a read or write carries half of its bytes */
-    FAULT_LOSE_ALL,    /* the machine ends before the call: nothing that was not synced is left */
+    FAULT_LOSE_ALL,    /* the machine ends before the call: everything that was not synced is lost */
     FAULT_LOSE_DATA,   /* the same, but all names are as they were: only bytes are lost */
-    FAULT_LOSE_RANDOM, /* the same, but names and bytes are lost by chance */
+    FAULT_LOSE_RANDOM, /* the same, but names and bytes are lost at random */
     FAULT_COUNT
 };
 
-/* In this process, at the at-th call from now (from 1 on). limbo: an empty directory on the same file system, for what
- * was deleted and may come back. */
+/* The fault hits this process at the at-th call from now (from 1 on). limbo: an empty directory on the same file
+ * system, for deleted entries that may return. */
 void fault_disk_begin(enum fault fault, uint32_t at, const char *limbo);
 /* Calls since then. */
 uint32_t fault_disk_calls(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The agents that the tests of the peer tier play with. */
+ * The agents for the tests of the peer tier. */
 #include "peer_rig.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ void rig_run_ms(uint64_t ms)
     }
 }
 
-/* ---- what an agent does when it is called back ---- */
+/* ---- an agent's callbacks ---- */
 
 static size_t on_beat(void *ctx, struct peer *to, uint8_t *out, size_t cap)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Agents for the tests of the peer tier: several of them on one loop over the loopback, each with one slot that it
- * takes copies into and gives copies from. */
+ * receives copies into and sends copies from. */
 #ifndef TCK_TESTS_PEER_RIG_H
 #define TCK_TESTS_PEER_RIG_H
 
@@ -26,7 +26,7 @@ struct agent {
     uint16_t last_type;
     uint8_t *last; /* the newest message */
     size_t last_len;
-    struct peer *last_peer; /* that came up */
+    struct peer *last_peer; /* whose session came up */
     tck_status_t answer;    /* to offers and pulls */
     size_t offers, stored, pulled, pull_dones;
     struct error stored_outcome;
@@ -47,7 +47,7 @@ void rig_close(void); /* after all agents */
 void agent_open(struct agent *agent, uint64_t id, const char *job, uint8_t secret);
 void agent_close(struct agent *agent);
 struct peer *agent_want(struct agent *agent, const struct agent *other);
-/* Both want each other; returns when both are up. */
+/* Each wants the other; returns when both sessions are up. */
 void agents_meet(struct agent *a, struct agent *b, struct peer **b_of_a, struct peer **a_of_b);
 /* Runs the loop until the counter has reached value. The test fails if that takes too long. */
 void rig_run_until(const size_t *counter, size_t value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What persistent_rig.h says. */
+ * See persistent_rig.h. */
 #include "persistent_rig.h"
 
 #include <errno.h>
@@ -124,7 +124,7 @@ static void turn(void *ctx, bool canceled)
     loop_stop(loop);
 }
 
-/* What a publish does after its done is the next job in the pool's only thread. */
+/* The work of a publish after its done callback is the next job in the pool's only thread. */
 static void wait_for_tidy(void)
 {
     if (pool_submit(pool, nothing, turn, NULL) == TCK_OK) {
@@ -174,7 +174,7 @@ struct error rig_get(const struct published *which, const struct manifest_file *
     return outcome;
 }
 
-/* ---- processes and directories ----------------------------------------------------------------------------------- */
+/* ---- processes and directories --------------------------------------------------------------------------------- */
 
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
@@ -191,7 +191,7 @@ void rig_begin(const char *name)
     if (getcwd(here, sizeof(here)) == NULL) {
         rig_die("getcwd", strerror(errno));
     }
-    /* Memory, if it can be had: there are thousands of runs. */
+    /* In memory, if possible: there are thousands of runs. */
     snprintf(rig_root, sizeof(rig_root), "%s/%s.%d", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : here, name,
              (int)getpid());
     snprintf(rig_config.save_dir, sizeof(rig_config.save_dir), "%s", rig_path("save"));
@@ -204,7 +204,7 @@ void rig_clear(void)
     nftw(rig_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* In a child: fn's faults end there. Returns its exit status, or -1 if it was killed. */
+/* Runs fn in a child, so that its faults end there. Returns the exit status, or -1 if the child was killed. */
 int rig_in_child(void (*fn)(void *ctx), void *ctx)
 {
     int status = 0;

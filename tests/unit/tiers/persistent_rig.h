@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The persistent tier in processes of their own, for programs that damage its files or end it anywhere: what is stored
- * follows from version and shard, so that any process can tell whether it got the right bytes. */
+ * The persistent tier in processes of their own, for programs that damage its files or end it anywhere: the stored
+ * bytes follow from version and shard, so that any process can check whether it got the right ones. */
 #ifndef TCK_TESTS_PERSISTENT_RIG_H
 #define TCK_TESTS_PERSISTENT_RIG_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The audit file has one whole JSON line per intent and per result, whatever stands in the texts. */
+ * The audit file has one whole JSON line per intent and per result, whatever the texts contain. */
 #include "tiers/audit.h"
 
 #include "base/json.h"
@@ -14,7 +14,7 @@ static int open_file(struct audit **audit)
 {
     int fd = memfd_create("audit", 0);
     cr_assert(fd >= 0);
-    int kept = dup(fd); /* audit_free closes the other */
+    int kept = dup(fd); /* audit_free closes the original */
     cr_assert_eq(audit_new(fd, "n0", audit, NULL), TCK_OK);
     return kept;
 }
@@ -70,7 +70,7 @@ Test(audit, fails_an_intent_that_cannot_be_written)
     audit_free(audit);
 }
 
-Test(audit, takes_a_device_that_has_no_sync)
+Test(audit, accepts_a_device_that_has_no_sync)
 {
     struct audit *audit;
     cr_assert_eq(audit_new(open("/dev/null", O_WRONLY), "n0", &audit, NULL), TCK_OK);
@@ -78,7 +78,7 @@ Test(audit, takes_a_device_that_has_no_sync)
     audit_free(audit);
 }
 
-/* ---- one that cannot be opened yet ---- */
+/* ---- a file that cannot be opened yet ---- */
 
 static int opens_at; /* of these attempts the last succeeds */
 
@@ -91,7 +91,7 @@ static tck_status_t open_at_last(const void *ctx, int *fd_out, struct error *err
     return TCK_OK;
 }
 
-Test(audit, one_that_cannot_be_opened_fails_intents_until_it_can)
+Test(audit, a_file_that_cannot_be_opened_fails_intents_until_it_can)
 {
     struct audit *audit;
     struct error err = {0};
@@ -106,7 +106,7 @@ Test(audit, one_that_cannot_be_opened_fails_intents_until_it_can)
     audit_free(audit);
 }
 
-Test(audit, one_that_cannot_be_opened_goes_on_in_another_file)
+Test(audit, a_file_that_cannot_be_opened_is_replaced_by_another_one)
 {
     struct audit *audit;
     struct error err = {0};

@@ -220,7 +220,7 @@ Test(link, moves_chunks_straight_into_the_given_buffer)
     free(server.buffer);
 }
 
-Test(link, tells_the_sender_of_a_refused_chunk)
+Test(link, reports_a_refused_chunk_to_the_sender)
 {
     struct link_conn *conn = connect_them();
     uint8_t *data = pattern(CHUNK);

@@ -15,7 +15,7 @@ Test(link_address, prints_what_it_parsed)
     cr_expect_str_eq(text, "10.1.2.3:40123");
 }
 
-Test(link_address, refuses_what_is_no_address_with_port)
+Test(link_address, refuses_texts_that_are_no_address_with_port)
 {
     static const char *const wrong[] = {"",
                                         ":",
@@ -48,7 +48,7 @@ Test(link_address, finds_the_address_of_an_interface)
     cr_expect_eq(place.address.s_addr, htonl(INADDR_LOOPBACK));
 }
 
-Test(link_address, finds_some_place_without_any_wish)
+Test(link_address, finds_an_interface_and_an_address_if_none_is_requested)
 {
     struct link_place place;
     cr_assert_eq(link_place_find("", "", &place, NULL), TCK_OK);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Manifests survive a round trip, and nothing that was edited, cut or made up parses. */
+ * Manifests survive a round trip, and edited, truncated and invented ones do not parse. */
 #include "tiers/manifest.h"
 
 #include "base/secret.h"
@@ -155,7 +155,7 @@ Test(manifest, names_both_formats_of_a_newer_one)
     assert_refused("\"format\":1", "\"format\":2", TCK_ERR_PROTO, "format 2, this build reads format 1");
 }
 
-Test(manifest, refuses_contents_that_contradict_themselves_under_a_right_digest)
+Test(manifest, refuses_contradictory_contents_with_a_correct_digest)
 {
     assert_refused("\"job\":\"job\"", "\"job\":\"../x\"", TCK_ERR_CORRUPT, "job");
     assert_refused("\"term\":3", "\"term\":0", TCK_ERR_CORRUPT, "term");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Segments keep to their cap, cannot be shrunk, and come back from their files alone after a crash. */
+ * Segments stay within their limit, cannot be shrunk, and are rebuilt from their files alone after a crash. */
 #include "base/seal.h"
 #include "tiers/memory.h"
 
@@ -21,7 +21,7 @@
 
 static const struct hash128 SHARD = {7, 1}, OTHER = {7, 2};
 
-/* Stands for the service manager: holds duplicates, as a supervisor does. */
+/* Replaces the service manager: keeps duplicates, as a supervisor does. */
 struct stored {
     char names[PARKED_MAX][NAME_BYTES];
     int fds[PARKED_MAX];
@@ -33,7 +33,7 @@ static tck_status_t store_fd(void *ctx, const char *name, int fd, struct error *
 {
     struct stored *stored = ctx;
     if (stored->count == stored->refuse_from) {
-        return error_set(err, TCK_ERR_UNREACHABLE, "nobody keeps %s", name);
+        return error_set(err, TCK_ERR_UNREACHABLE, "no supervisor keeps %s", name);
     }
     snprintf(stored->names[stored->count], NAME_BYTES, "%s", name);
     stored->fds[stored->count++] = dup(fd);
@@ -94,7 +94,7 @@ static struct segment *add(struct memory *memory, struct hash128 shard, uint64_t
     return segment;
 }
 
-/* What a restarted agent does. */
+/* Does what a restarted agent does. */
 static struct memory *back_from(struct stored *stored, const char *job)
 {
     struct memory *memory = memory_of(job, CAP_BYTES, stored);
@@ -133,7 +133,7 @@ static uint8_t *newest_page(uint8_t *meta)
     return a_whole && (!b_whole || a.sequence > b.sequence) ? meta : meta + SLOT_HEADER_BYTES;
 }
 
-/* ---- add ----------------------------------------------------------------------------------------------------- */
+/* ---- add ------------------------------------------------------------------------------------------------------- */
 
 Test(memory, gives_each_slot_zeroed_room_and_a_free_header)
 {
@@ -150,7 +150,7 @@ Test(memory, gives_each_slot_zeroed_room_and_a_free_header)
     memory_free(memory);
 }
 
-Test(memory, has_every_page_there_before_it_is_used)
+Test(memory, allocates_every_page_before_it_is_used)
 {
     struct memory *memory = memory_of("job", CAP_BYTES, NULL);
     struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
@@ -170,7 +170,7 @@ Test(memory, strides_by_huge_pages_only_where_an_image_fills_one)
     memory_free(memory);
 }
 
-Test(memory, tells_the_page_size_it_got)
+Test(memory, reports_the_page_size_it_got)
 {
     struct memory *memory = memory_of("job", CAP_BYTES, NULL);
     uint32_t page_bytes = segment_info(add(memory, SHARD, IMAGE_BYTES)).page_bytes;
@@ -198,7 +198,7 @@ Test(memory, names_bytes_wanted_in_use_and_allowed_when_the_cap_is_reached)
     memory_free(memory);
 }
 
-Test(memory, asks_the_machine_before_it_touches_more_than_there_is)
+Test(memory, checks_the_machines_memory_before_it_touches_more_than_there_is)
 {
     struct memory *memory = memory_of("job", UINT64_MAX, NULL);
     struct segment *segment;
@@ -246,7 +246,7 @@ Test(memory, finds_segments_and_lists_them_by_shard)
     memory_free(memory);
 }
 
-Test(memory, gives_the_bytes_back_when_a_segment_is_removed)
+Test(memory, returns_the_bytes_when_a_segment_is_removed)
 {
     struct stored stored = {.refuse_from = -1};
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
@@ -270,7 +270,7 @@ Test(memory, leaves_nothing_behind_when_parking_fails)
     memory_free(memory);
 }
 
-Test(memory, cannot_be_shrunk_or_grown_by_who_holds_the_file)
+Test(memory, cannot_be_shrunk_or_grown_by_a_process_that_has_the_file)
 {
     struct stored stored = {.refuse_from = -1};
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
@@ -283,7 +283,7 @@ Test(memory, cannot_be_shrunk_or_grown_by_who_holds_the_file)
     parked_free(&stored);
 }
 
-Test(memory, refuses_a_mount_that_is_not_there)
+Test(memory, refuses_a_mount_that_does_not_exist)
 {
     struct memory *memory;
     struct error err = {0};
@@ -293,7 +293,7 @@ Test(memory, refuses_a_mount_that_is_not_there)
     cr_assert_not_null(strstr(err.text, "/nonexistent/mount"), "%s", err.text);
 }
 
-/* ---- headers and digests ------------------------------------------------------------------------------------- */
+/* ---- headers and digests --------------------------------------------------------------------------------------- */
 
 Test(memory, writes_headers_to_the_two_pages_in_turn)
 {
@@ -314,8 +314,8 @@ Test(memory, writes_headers_to_the_two_pages_in_turn)
     parked_free(&stored);
 }
 
-/* Nobody reads the pages while the agent lives, so damage there would come to light when it has died. */
-Test(memory, repairs_a_header_that_was_damaged_where_it_lies)
+/* The pages are not read while the agent runs, so damage in them would be noticed only after it has died. */
+Test(memory, repairs_a_damaged_header_in_place)
 {
     struct stored stored = {.refuse_from = -1};
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
@@ -398,9 +398,9 @@ Test(memory, does_not_verify_a_slot_without_digests)
     memory_free(memory);
 }
 
-/* ---- coming back --------------------------------------------------------------------------------------------- */
+/* ---- restart --------------------------------------------------------------------------------------------------- */
 
-Test(memory, comes_back_from_the_parked_files_alone)
+Test(memory, is_rebuilt_from_the_parked_files_alone)
 {
     struct stored stored = {.refuse_from = -1};
     struct error err = {0};
@@ -426,7 +426,7 @@ Test(memory, comes_back_from_the_parked_files_alone)
     parked_free(&stored);
 }
 
-Test(memory, goes_on_writing_headers_after_it_came_back)
+Test(memory, continues_to_write_headers_after_a_restart)
 {
     struct stored stored = {.refuse_from = -1};
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
@@ -475,7 +475,7 @@ Test(memory, seals_outlive_the_agent)
     parked_free(&stored);
 }
 
-Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
+Test(memory, removes_the_seal_when_the_slot_is_filled_again)
 {
     const struct version version = {2, 300};
     struct stored stored = {.refuse_from = -1};
@@ -492,8 +492,8 @@ Test(memory, takes_the_seal_away_when_the_slot_is_filled_anew)
     parked_free(&stored);
 }
 
-/* It would say that the bytes are complete while they are still arriving. */
-Test(memory, takes_the_seal_away_when_the_slot_receives_the_same_version)
+/* A seal would mark the bytes as complete while they are still arriving. */
+Test(memory, removes_the_seal_when_the_slot_receives_the_same_version)
 {
     const struct version version = {2, 300};
     struct stored stored = {.refuse_from = -1};
@@ -510,7 +510,7 @@ Test(memory, takes_the_seal_away_when_the_slot_receives_the_same_version)
     parked_free(&stored);
 }
 
-Test(memory, believes_the_older_header_page_if_the_newer_one_is_torn)
+Test(memory, uses_the_older_header_page_if_the_newer_one_is_torn)
 {
     struct stored stored = {.refuse_from = -1};
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);

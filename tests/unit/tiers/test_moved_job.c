@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A job that was moved is found beside the one that was requested; jobs with given names are ignored. */
+ * A job that was moved is found next to the one that was requested; jobs with given names are ignored. */
 #include "base/config_names.h"
 #include "tiers/moved_job.h"
 
@@ -77,7 +77,7 @@ Test(moved_job, does_not_concern_a_job_that_was_named)
     cr_assert_eq(moved_job_check(&config, NULL), TCK_OK);
 }
 
-Test(moved_job, cannot_be_told_where_the_directory_is_gone)
+Test(moved_job, cannot_be_found_where_the_directory_is_gone)
 {
     char path[sizeof(config.save_dir)];
     memcpy(path, config.save_dir, sizeof(path));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sessions between agents: who is let in, what is carried, and how a loss is noticed. */
+ * Sessions between agents: which agents are accepted, what is transferred, and how a loss is noticed. */
 #include "peer_rig.h"
 #include "tiers/peer_internal.h"
 
@@ -64,7 +64,7 @@ Test(peer, accepts_an_agent_that_it_does_not_want_itself)
     cr_expect_eq(peer_node(b.last_peer)->agent_id, 1);
 }
 
-Test(peer, is_reached_by_the_larger_id_too_when_only_that_wants_it)
+Test(peer, is_reached_by_the_larger_id_too_when_only_the_larger_id_wants_it)
 {
     agent_open(&a, 1, NULL, 7);
     agent_open(&b, 2, NULL, 7);
@@ -101,7 +101,7 @@ Test(peer, refuses_to_want_itself)
     cr_expect_eq(peers_want(a.peers, peers_self(a.peers), &peer, &err), TCK_ERR_INVAL);
 }
 
-Test(peer, notices_an_agent_that_ends_and_finds_it_again_at_its_new_address)
+Test(peer, notices_an_agent_that_ends_and_reconnects_at_its_new_address)
 {
     struct peer *to_b, *to_a;
     agent_open(&a, 1, NULL, 7);
@@ -116,7 +116,7 @@ Test(peer, notices_an_agent_that_ends_and_finds_it_again_at_its_new_address)
     rig_run_until(&b.ups, 1);
 }
 
-Test(peer, holds_three_agents_in_a_ring)
+Test(peer, connects_three_agents_in_a_ring)
 {
     agent_open(&a, 1, NULL, 7);
     agent_open(&b, 2, NULL, 7);
@@ -130,7 +130,7 @@ Test(peer, holds_three_agents_in_a_ring)
     cr_expect_eq(peers_count(a.peers), 2);
 }
 
-Test(peer, ends_a_session_that_is_not_wanted_any_more)
+Test(peer, ends_a_session_that_is_no_longer_wanted)
 {
     struct peer *to_b, *to_a;
     agent_open(&a, 1, NULL, 7);
@@ -169,7 +169,7 @@ Test(peer, is_not_disturbed_by_garbage_on_its_port)
     cr_expect_eq(a.downs + b.downs, 0);
 }
 
-/* ---- strangers: a bare link that speaks to an agent ---- */
+/* ---- strangers: a bare link that is connected to an agent ---- */
 
 struct stranger {
     struct link *link;
@@ -223,7 +223,7 @@ Test(peer, closes_a_connection_that_begins_with_something_else)
     cr_expect_eq(a.ups, 0);
 }
 
-Test(peer, closes_a_connection_that_says_nothing)
+Test(peer, closes_a_connection_that_sends_nothing)
 {
     agent_open(&a, 1, NULL, 7);
     stranger_open(&a);
@@ -231,7 +231,7 @@ Test(peer, closes_a_connection_that_says_nothing)
     link_free(stranger.link);
 }
 
-Test(peer, takes_no_chunk_from_a_stranger)
+Test(peer, accepts_no_chunk_from_a_stranger)
 {
     static const uint8_t chunk[4096], header[12];
     agent_open(&a, 1, NULL, 7);
@@ -243,7 +243,7 @@ Test(peer, takes_no_chunk_from_a_stranger)
 }
 
 #define CROWD     300
-#define CROWD_MAX 256 /* of it are held */
+#define CROWD_MAX 256 /* the number of them that are kept */
 
 static void strangers_until(uint64_t deadline_ms)
 {
@@ -252,8 +252,8 @@ static void strangers_until(uint64_t deadline_ms)
     }
 }
 
-/* Those that are held do not grow too old here: each that is closed was one too many. */
-Test(peer, holds_a_bounded_number_of_strangers_and_lets_others_in_when_they_are_gone)
+/* The connections that are kept do not reach their time limit here: each one that is closed exceeded the number. */
+Test(peer, keeps_a_bounded_number_of_strangers_and_accepts_others_when_they_are_gone)
 {
     struct link_conn *conn;
     struct error err;
@@ -266,7 +266,7 @@ Test(peer, holds_a_bounded_number_of_strangers_and_lets_others_in_when_they_are_
     }
     while (stranger.downs < CROWD - CROWD_MAX) {
         rig_run_ms(10);
-        cr_assert_leq(a.peers->stranger_count, CROWD_MAX, "%zu are held", a.peers->stranger_count);
+        cr_assert_leq(a.peers->stranger_count, CROWD_MAX, "%zu are kept", a.peers->stranger_count);
         strangers_until(UINT64_MAX);
     }
     agent_want(&b, &a);
@@ -277,7 +277,8 @@ Test(peer, holds_a_bounded_number_of_strangers_and_lets_others_in_when_they_are_
 
 /* ---- a peer in another process ---- */
 
-/* Runs an agent there until it is killed. Forked before this process has used UCX, which does not survive a fork. */
+/* Runs an agent in a child process until it is killed. Forked before this process has used UCX, which does not survive
+ * a fork. */
 static pid_t fork_agent(struct node_info *node)
 {
     int fds[2];
@@ -303,7 +304,7 @@ static pid_t fork_agent(struct node_info *node)
 
 TestSuite(peer_process, .timeout = 60);
 
-Test(peer_process, is_down_within_the_timeout_when_it_stops_and_back_when_it_goes_on)
+Test(peer_process, is_down_within_the_timeout_when_it_stops_and_up_when_it_continues)
 {
     struct node_info node;
     struct error err;

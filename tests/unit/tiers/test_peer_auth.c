@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The handshake lets in who has the secret, and nobody who repeats, changes or mixes its messages. */
+ * The handshake accepts an agent that has the secret, and no agent that repeats, changes or mixes its messages. */
 #include "tiers/peer_auth.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +29,7 @@ static void tear_down(void)
     writer_free(&welcome);
 }
 
-static void say_hello(void)
+static void send_hello(void)
 {
     cr_assert_eq(auth_connect(&connector, &left, WIRE_CONTROL, 99, &hello), TCK_OK);
     auth_accept(&acceptor, &right);
@@ -42,9 +42,9 @@ static tck_status_t take(struct auth *auth, const struct writer *in, struct writ
 
 TestSuite(peer_auth, .init = set_up, .fini = tear_down);
 
-Test(peer_auth, makes_both_sides_sure_of_each_other)
+Test(peer_auth, authenticates_both_sides)
 {
-    say_hello();
+    send_hello();
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_OK);
     cr_assert_eq(take(&connector, &challenge, &proof), TCK_OK);
     cr_expect_neq(connector.awaits, AUTH_DONE);
@@ -61,7 +61,7 @@ Test(peer_auth, makes_both_sides_sure_of_each_other)
 Test(peer_auth, denies_an_acceptor_with_another_secret)
 {
     right.secret = &other_secret;
-    say_hello();
+    send_hello();
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_OK);
     cr_expect_eq(take(&connector, &challenge, &proof), TCK_ERR_DENIED);
     cr_expect_eq(proof.len, 0);
@@ -70,7 +70,7 @@ Test(peer_auth, denies_an_acceptor_with_another_secret)
 
 Test(peer_auth, denies_a_wrong_proof)
 {
-    say_hello();
+    send_hello();
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_OK);
     cr_assert_eq(take(&connector, &challenge, &proof), TCK_OK);
     proof.data[5] ^= 1;
@@ -81,7 +81,7 @@ Test(peer_auth, denies_a_wrong_proof)
 Test(peer_auth, denies_the_acceptors_own_mac_sent_back_to_it)
 {
     uint8_t reflected[1 + MAC_BYTES] = {WIRE_PROOF};
-    say_hello();
+    send_hello();
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_OK);
     memcpy(reflected + 1, challenge.data + challenge.len - MAC_BYTES, MAC_BYTES);
     cr_expect_eq(auth_take(&acceptor, reflected, sizeof(reflected), &welcome, &err), TCK_ERR_DENIED);
@@ -89,15 +89,15 @@ Test(peer_auth, denies_the_acceptors_own_mac_sent_back_to_it)
 
 Test(peer_auth, denies_a_handshake_whose_hello_was_changed)
 {
-    say_hello();
-    hello.data[hello.len - 1] ^= 1; /* its nonce */
+    send_hello();
+    hello.data[hello.len - 1] ^= 1; /* the nonce */
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_OK);
     cr_expect_eq(take(&connector, &challenge, &proof), TCK_ERR_DENIED);
 }
 
 Test(peer_auth, denies_a_proof_recorded_from_another_handshake)
 {
-    say_hello();
+    send_hello();
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_OK);
     cr_assert_eq(take(&connector, &challenge, &proof), TCK_OK);
     auth_accept(&acceptor, &right);
@@ -109,7 +109,7 @@ Test(peer_auth, names_both_jobs_on_both_sides_when_they_differ)
 {
     left.job = "one";
     right.job = "two";
-    say_hello();
+    send_hello();
     cr_assert_eq(take(&acceptor, &hello, &challenge), TCK_ERR_DENIED);
     cr_expect(strstr(err.text, "one") != NULL && strstr(err.text, "two") != NULL, "%s", err.text);
     cr_assert_eq(take(&connector, &challenge, &proof), TCK_ERR_DENIED);
@@ -119,14 +119,14 @@ Test(peer_auth, names_both_jobs_on_both_sides_when_they_differ)
 Test(peer_auth, refuses_this_agents_own_id)
 {
     right_node.agent_id = 1;
-    say_hello();
+    send_hello();
     cr_expect_eq(take(&acceptor, &hello, &challenge), TCK_ERR_DENIED);
 }
 
 Test(peer_auth, refuses_messages_out_of_turn)
 {
     static const uint8_t early[] = {WIRE_WELCOME};
-    say_hello();
+    send_hello();
     cr_expect_eq(auth_take(&acceptor, early, sizeof(early), &challenge, &err), TCK_ERR_PROTO);
     cr_expect_eq(auth_take(&connector, early, sizeof(early), &proof, &err), TCK_ERR_PROTO);
     cr_expect_eq(take(&acceptor, &hello, &challenge), TCK_ERR_PROTO);

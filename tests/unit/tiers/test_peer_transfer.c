@@ -95,7 +95,7 @@ Test(peer_transfer, refuses_a_table_that_does_not_have_its_root)
     cr_expect_eq(b.offers, 0);
 }
 
-Test(peer_transfer, tells_the_reason_of_a_refusal)
+Test(peer_transfer, reports_the_reason_of_a_refusal)
 {
     slot_fill(&a.slot, ODD);
     b.answer = TCK_ERR_DENIED;
@@ -107,7 +107,7 @@ Test(peer_transfer, tells_the_reason_of_a_refusal)
     cr_expect_eq(b.stored, 0);
 }
 
-Test(peer_transfer, is_acknowledged_without_moving_what_is_there_already)
+Test(peer_transfer, acknowledges_without_moving_bytes_that_are_already_there)
 {
     slot_fill(&a.slot, ODD);
     b.answer = TCK_ERR_EXIST;
@@ -130,7 +130,7 @@ Test(peer_transfer, moves_many_images_at_once)
     expect_equal_slots();
 }
 
-Test(peer_transfer, gets_an_image_bit_exact_and_tells_its_root)
+Test(peer_transfer, gets_an_image_bit_exact_and_reports_its_root)
 {
     struct tier_item item;
     slot_empty(&a.slot, LARGE);
@@ -158,7 +158,7 @@ Test(peer_transfer, does_not_get_a_copy_with_another_root_than_expected)
     rig_run_until(&b.pull_dones, 1);
 }
 
-Test(peer_transfer, does_not_get_a_copy_that_rotted)
+Test(peer_transfer, does_not_get_a_copy_that_was_damaged)
 {
     struct tier_item item;
     slot_empty(&a.slot, ODD);
@@ -171,7 +171,7 @@ Test(peer_transfer, does_not_get_a_copy_that_rotted)
     rig_run_until(&b.pull_dones, 1);
 }
 
-Test(peer_transfer, tells_why_a_copy_cannot_be_got)
+Test(peer_transfer, reports_why_a_copy_cannot_be_fetched)
 {
     struct tier_item item;
     slot_empty(&a.slot, ODD);
@@ -195,7 +195,7 @@ Test(peer_transfer, cannot_begin_with_a_peer_that_is_down)
     cr_expect_eq(outcome.calls, 0);
 }
 
-/* Ends one side after n turns, so that the cut falls into every phase. */
+/* Ends one side after n iterations of the loop, so that the end falls into every phase. */
 static void cut_after(int turns, struct agent *ended)
 {
     for (int i = 0; i < turns; i++) {
@@ -217,22 +217,22 @@ static void expect_one_callback_each(int turns)
     cr_expect_eq(outcome.calls, 2);
 }
 
-Test(peer_transfer, ends_once_when_the_holder_goes_before_the_grant)
+Test(peer_transfer, ends_once_when_the_holder_ends_before_the_grant)
 {
     expect_one_callback_each(0);
 }
 
-Test(peer_transfer, ends_once_when_the_holder_goes_at_the_first_chunks)
+Test(peer_transfer, ends_once_when_the_holder_ends_at_the_first_chunks)
 {
     expect_one_callback_each(3);
 }
 
-Test(peer_transfer, ends_once_when_the_holder_goes_in_the_middle)
+Test(peer_transfer, ends_once_when_the_holder_ends_in_the_middle)
 {
     expect_one_callback_each(15);
 }
 
-Test(peer_transfer, is_given_up_on_both_sides_when_the_sender_goes)
+Test(peer_transfer, is_given_up_on_both_sides_when_the_sender_ends)
 {
     slot_fill(&a.slot, LARGE);
     slot_empty(&b.slot, LARGE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Messages between agents survive a round trip; cut, longer and made up ones are refused. */
+ * Messages between agents survive a round trip; truncated, lengthened and invented ones are refused. */
 #include "tiers/peer_wire.h"
 
 #include <criterion/criterion.h>
@@ -36,7 +36,7 @@ Test(peer_wire, hello_survives_a_round_trip)
     writer_free(&w);
 }
 
-Test(peer_wire, hello_of_another_format_still_tells_format_and_job)
+Test(peer_wire, hello_of_another_format_still_has_format_and_job)
 {
     struct wire_hello in = sample_hello();
     struct writer w = writer_new(0);
@@ -62,7 +62,7 @@ Test(peer_wire, hello_cut_anywhere_is_refused)
     writer_free(&w);
 }
 
-Test(peer_wire, hello_with_a_name_that_is_no_name_is_refused)
+Test(peer_wire, hello_with_an_invalid_name_is_refused)
 {
     struct wire_hello in = sample_hello(), out;
     struct writer w = writer_new(0);

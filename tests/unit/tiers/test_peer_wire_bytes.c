@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The bytes of the handshake, of parts and of transfers: agents of one format number understand each other only as long
- * as these stay. A change of them is a change of PEER_FORMAT. */
+ * as these stay the same. Changing them requires a new PEER_FORMAT. */
 #include "../base/codec.h"
 #include "tiers/peer_wire.h"
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* What the message becomes, as hexadecimal digits. */
+/* The encoded message, as hexadecimal digits. */
 #define BYTES(name, m, hex)                    \
     do {                                       \
         struct writer bytes_w = writer_new(0); \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The persistent tier on a real directory: what was put and published comes back, what was damaged is named, and
- * nothing that is not ours is touched. */
+ * The persistent tier on a real directory: published versions are read back, damage is named, and foreign files are
+ * not touched. */
 #include "tiers/persistent.h"
 
 #include "tiers/safe_fs.h"
@@ -30,14 +30,14 @@ static struct config config;
 static struct loop *loop;
 static struct pool *pool;
 static struct persistent *tier;
-static uint64_t claimed; /* as the agent's memory has it */
+static uint64_t claimed; /* as in the agent's memory */
 
 /* The name that listings leave out; NULL: none. */
 static const char *unlisted;
 
 /* Called after each listing of a directory and before each reading of a small file by the test's own thread, because
- * older versions may still be looked for in the pool; may be NULL. An error that the latter returns is that of the
- * reading. */
+ * older versions may still be looked for in the pool; may be NULL. An error that the latter returns becomes the
+ * reading's. */
 static _Thread_local void (*after_list)(void);
 static _Thread_local tck_status_t (*before_read)(const char *name);
 
@@ -136,14 +136,14 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 
 static void tear_down(void)
 {
-    (void)!seteuid(getuid()); /* a test may have given its rights away */
+    (void)!seteuid(getuid()); /* a test may have dropped its privileges */
     persistent_free(tier);
     pool_free(pool);
     loop_free(loop);
     nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A device that gives back other bytes than it was given: the tier asks for this before it reads anything back. */
+/* A device that returns other bytes than were written: the tier calls this before it reads anything back. */
 static bool storage_lies;
 
 int posix_fadvise(int fd, off_t offset, off_t len, int advice)
@@ -160,7 +160,7 @@ int posix_fadvise(int fd, off_t offset, off_t len, int advice)
     return (int)syscall(SYS_fadvise64, fd, offset, len, advice);
 }
 
-/* What a file system that was mounted again says of a directory that was opened before; 0: none is. */
+/* The error of a remounted file system for a directory that was opened before; 0: none. */
 static ino_t stale;
 
 int fstat(int fd, struct stat *out)
@@ -176,7 +176,7 @@ int fstat(int fd, struct stat *out)
 TestSuite(persistent, .init = set_up, .fini = tear_down);
 TestSuite(persistent_open, .init = set_up_without_tier, .fini = tear_down);
 
-/* ---- making and running things --------------------------------------------------------------------------------- */
+/* ---- making and running items and versions --------------------------------------------------------------------- */
 
 /* An item with buffers of its own; number makes shard and bytes differ. */
 static struct tier_item make_item(struct version version, uint32_t number, uint64_t bytes)
@@ -204,7 +204,7 @@ static void ended(void *ctx, const struct error *outcome)
     loop_stop(loop);
 }
 
-/* In the stage of that name. */
+/* Puts the item into the stage of that name. */
 static int files_below(const char *stage)
 {
     char path[512];
@@ -342,7 +342,7 @@ static void stop(void *ctx, bool canceled)
     loop_stop(loop);
 }
 
-/* What a publish does after its done takes a while; gives up silently, for the assertion after it to tell. */
+/* The work of a publish after its done callback takes a while. Gives up silently: the assertion after it then fails. */
 static void wait_until_listed(size_t count)
 {
     for (int i = 0; i < 5000 && listed(NULL) != count; i++) {
@@ -395,7 +395,7 @@ static void check_same(const struct published *which, const struct manifest *man
     free_item(&got);
 }
 
-Test(persistent, gives_back_what_was_put_and_published)
+Test(persistent, reads_back_what_was_put_and_published)
 {
     struct version version = {1, 100};
     struct tier_item items[2] = {make_item(version, 1, IMAGE_BYTES), make_item(version, 2, 4096)};
@@ -452,7 +452,7 @@ Test(persistent, leaves_no_part_files_in_a_version)
     cr_assert_eq(count, 4, ". .. manifest and shard, not %zu entries", count);
 }
 
-Test(persistent, a_put_fails_if_storage_gives_other_bytes_back)
+Test(persistent, a_put_fails_if_storage_returns_other_bytes)
 {
     struct version version = {1, 100};
     struct tier_item item = make_item(version, 1, IMAGE_BYTES);
@@ -463,7 +463,7 @@ Test(persistent, a_put_fails_if_storage_gives_other_bytes_back)
     cr_assert(text_has(&outcome, "chunk 0"), "%s", outcome.text);
     outcome = publish(&item, 1);
     cr_assert_eq(outcome.code, TCK_ERR_NOENT, "%s", outcome.text);
-    outcome = put(&item); /* and the next attempt is a fresh one */
+    outcome = put(&item); /* the next attempt is independent of it */
     cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
     free_item(&item);
 }
@@ -493,7 +493,7 @@ Test(persistent, a_put_does_not_read_back_if_that_is_switched_off)
     free_item(&item);
 }
 
-Test(persistent, takes_images_that_are_not_aligned)
+Test(persistent, accepts_images_that_are_not_aligned)
 {
     struct version version = {1, 100};
     struct tier_item item = make_item(version, 1, 4096);
@@ -598,7 +598,7 @@ static struct tier_item damaged_version(struct published *which, struct manifest
     return item;
 }
 
-/* Of the image only what the file lacks is used: the rest of the slot may be something else by then. */
+/* Only the part of the image that the file lacks is used: the rest of the slot may have other content by then. */
 Test(persistent, damaged_file_is_repaired_with_the_chunk_that_it_lacks)
 {
     struct published which = {.version = {1, 100}};
@@ -666,7 +666,7 @@ Test(persistent, does_not_list_a_version_under_another_name)
     cr_assert_eq(listed(NULL), 0);
 }
 
-Test(persistent, does_not_list_what_only_looks_like_a_version)
+Test(persistent, does_not_list_an_entry_that_only_looks_like_a_version)
 {
     write_file(path_of("a/b/save/" JOB "/v000000000007.t1"), "a file");
     cr_assert_eq(mkdir(path_of("a/b/save/" JOB "/v7.t1"), 0755), 0);
@@ -706,7 +706,7 @@ Test(persistent, publish_finds_its_own_work_again)
     free_item(&item);
 }
 
-Test(persistent, publish_never_replaces_another_content)
+Test(persistent, publish_never_replaces_other_content)
 {
     struct version version = {1, 100};
     struct tier_item other = make_item(version, 2, 4096);
@@ -752,7 +752,7 @@ Test(persistent, a_superseded_term_cannot_publish)
     free_item(&item);
 }
 
-/* What a term has restored, and is asked to put on storage before it has saved anything itself. */
+/* A version that a term has restored, and must put on storage before it has saved anything itself. */
 Test(persistent, the_newest_term_publishes_a_version_of_an_older_one)
 {
     uint64_t term;
@@ -768,7 +768,7 @@ Test(persistent, the_newest_term_publishes_a_version_of_an_older_one)
     free_item(&item);
 }
 
-Test(persistent, publish_wants_every_file_in_the_stage)
+Test(persistent, publish_requires_every_file_in_the_stage)
 {
     struct version version = {1, 100};
     struct tier_item items[2] = {make_item(version, 1, 4096), make_item(version, 2, 4096)};
@@ -783,7 +783,7 @@ Test(persistent, publish_wants_every_file_in_the_stage)
     free_item(&items[1]);
 }
 
-Test(persistent, publish_wants_every_file_in_its_size)
+Test(persistent, publish_requires_the_right_size_of_every_file)
 {
     struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
     struct tier_item longer = make_item((struct version){1, 100}, 1, 8192);
@@ -794,7 +794,7 @@ Test(persistent, publish_wants_every_file_in_its_size)
     free_item(&longer);
 }
 
-Test(persistent, a_put_again_replaces_the_file_in_the_stage)
+Test(persistent, a_repeated_put_replaces_the_file_in_the_stage)
 {
     struct tier_item item = make_item((struct version){1, 100}, 1, 4096);
     cr_assert_eq(put(&item).code, TCK_OK);
@@ -813,7 +813,7 @@ Test(persistent, audits_each_publish_before_and_after)
     cr_assert_eq(count_lines(audit, "\"op\":\"write\"", "stage/1-100/shard-"), 2);
 }
 
-Test(persistent, tells_a_full_disk_before_it_writes_and_leaves_nothing_behind)
+Test(persistent, reports_a_full_disk_before_it_writes_and_leaves_nothing_behind)
 {
     struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
     const char *stage = path_of("a/b/save/" JOB "/stage");
@@ -866,13 +866,13 @@ Test(persistent, a_put_has_digests_of_its_own_once_it_writes)
     struct error outcome = put(&item);
     cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
     cr_assert_gt(persistent_moved_ms(tier), 0);
-    item.root.lo ^= 1; /* what is put must be what its root says, whatever the slot's digests have become */
+    item.root.lo ^= 1; /* the bytes put must match their root, whatever happened to the slot's digests */
     outcome = put(&item);
     cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
     free_item(&item);
 }
 
-Test(persistent, ends_a_put_when_the_pool_goes_first)
+Test(persistent, ends_a_put_when_the_pool_is_freed_first)
 {
     struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
     struct error outcome = {0};
@@ -1002,7 +1002,7 @@ Test(persistent, sweep_removes_old_stages_but_not_the_kept_one_a_newer_one_or_a_
     cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-4/mine")));
 }
 
-/* A publisher that stood still between its last check and the rename must find nothing to rename. */
+/* A publisher that was stopped between its last check and the rename must find nothing to rename. */
 Test(persistent, sweep_takes_the_name_from_a_stage_before_its_files)
 {
     struct tier_item item = make_item((struct version){1, 1}, 1, 4096);
@@ -1037,7 +1037,7 @@ Test(persistent, two_claims_get_different_terms)
     persistent_free(first);
 }
 
-Test(persistent, claims_at_least_what_was_asked_and_never_below_an_older_one)
+Test(persistent, claims_at_least_the_requested_term_and_never_below_an_older_one)
 {
     uint64_t term;
     cr_assert_eq(persistent_claim_term(tier, 5, &term, NULL), TCK_OK);
@@ -1054,7 +1054,7 @@ Test(persistent, claims_above_versions_whose_term_file_is_gone)
     cr_assert_eq(term, 5);
 }
 
-/* A directory of that name below another, with a shard's file that takes all the room there is. */
+/* A directory of that name below another, with a shard's file that uses all the free space. */
 static void fill(const char *save, const char *parent, const char *name)
 {
     char path[512];
@@ -1072,7 +1072,7 @@ static void fill(const char *save, const char *parent, const char *name)
     close(fd);
 }
 
-/* A claim on a storage that is full of it succeeds, and it is gone. */
+/* A claim on storage that is full of such files succeeds, and they are gone. */
 static void claims_in_spite_of(const char *parent, const char *name)
 {
     char save[256], left[512];
@@ -1094,17 +1094,17 @@ static void claims_in_spite_of(const char *parent, const char *name)
     cr_assert_not(is_left);
 }
 
-Test(persistent, a_claim_makes_room_of_what_unfinished_drains_have_left)
+Test(persistent, a_claim_makes_room_by_removing_leftovers_of_unfinished_drains)
 {
     claims_in_spite_of("stage", "1-100");
 }
 
-Test(persistent, a_claim_makes_room_of_what_was_unpublished)
+Test(persistent, a_claim_makes_room_by_removing_unpublished_versions)
 {
     claims_in_spite_of("trash", "v000000000100.t1.0123abcd");
 }
 
-/* ---- whom a term belongs to ------------------------------------------------------------------------------------ */
+/* ---- the holder of a term -------------------------------------------------------------------------------------- */
 
 static struct term_holder some_holder(struct node_info *agents, uint32_t count, bool joined)
 {
@@ -1134,7 +1134,7 @@ static struct term_holders holders_now(void)
     return holders;
 }
 
-Test(persistent, a_claim_says_who_has_made_it)
+Test(persistent, a_claim_names_its_holder)
 {
     struct node_info agents[1];
     struct term_holder holder = some_holder(agents, 1, false);
@@ -1227,7 +1227,7 @@ Test(persistent, a_term_that_was_claimed_between_two_listings_is_not_followed_un
     term_holders_free(&found);
 }
 
-Test(persistent, a_claim_without_rights_may_name_a_holder)
+Test(persistent, a_claim_without_permissions_may_name_a_holder)
 {
     struct term_holders found;
     struct error err = {0};
@@ -1251,7 +1251,7 @@ Test(persistent, a_link_in_the_place_of_a_claim_names_no_holder)
     term_holders_free(&found);
 }
 
-Test(persistent, a_claim_that_follows_is_refused_once_another_was_made)
+Test(persistent, a_claim_after_a_known_term_is_refused_once_another_was_made)
 {
     struct error err = {0};
     uint64_t term = claim_for(NULL, 1), next = 0;
@@ -1263,7 +1263,7 @@ Test(persistent, a_claim_that_follows_is_refused_once_another_was_made)
 
 /* ---- terms for successors -------------------------------------------------------------------------------------- */
 
-/* As many as asked for, after term `by`; the first of them. */
+/* Reserves as many terms as requested, after term `by`; returns the first of them. */
 static uint64_t reserve_for(uint64_t by, uint64_t first, uint64_t last)
 {
     struct error err = {0};
@@ -1297,7 +1297,7 @@ Test(persistent, a_reserved_term_does_not_end_older_ones_and_names_no_holder)
     term_holders_free(&found);
 }
 
-Test(persistent, a_claim_goes_past_what_is_reserved)
+Test(persistent, a_claim_skips_reserved_terms)
 {
     struct error err = {0};
     uint64_t term = claim_for(NULL, 1), next = 0;
@@ -1344,7 +1344,7 @@ Test(persistent, a_reserved_term_that_is_claimed_ends_the_one_before)
     term_holders_free(&found);
 }
 
-Test(persistent, a_reserved_term_is_not_to_be_had_once_a_start_has_gone_past_it)
+Test(persistent, a_reserved_term_cannot_be_claimed_once_a_start_has_skipped_it)
 {
     struct node_info agents[1];
     struct error err = {0};
@@ -1366,8 +1366,8 @@ Test(persistent, any_note_of_a_reserved_term_claims_it)
     cr_assert_eq(newest_now(), term + 1);
 }
 
-/* Else a bit that flips there would end a term that lives. */
-Test(persistent, what_this_agent_has_reserved_needs_not_be_read)
+/* Otherwise a flipped bit in it would end an active term. */
+Test(persistent, terms_that_this_agent_has_reserved_need_not_be_read)
 {
     uint64_t term = claim_for(NULL, 1);
     cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
@@ -1379,7 +1379,7 @@ Test(persistent, what_this_agent_has_reserved_needs_not_be_read)
     cr_assert_eq(newest_now(), term + 2);
 }
 
-Test(persistent, what_was_not_used_is_given_back_and_no_claim_with_it)
+Test(persistent, unused_reservations_are_released_and_no_claim_with_them)
 {
     struct error err = {0};
     uint64_t term = claim_for(NULL, 1);
@@ -1391,7 +1391,7 @@ Test(persistent, what_was_not_used_is_given_back_and_no_claim_with_it)
     cr_assert_eq(claim_for(NULL, 1), term + 2);
 }
 
-/* Wherever it was cut off, as a full disk or a lost machine leaves it. */
+/* The file may be cut off anywhere, as a full disk or a lost machine leaves it. */
 Test(persistent, a_claim_that_was_cut_off_names_no_holder_and_no_commit)
 {
     struct node_info agents[1];
@@ -1509,7 +1509,7 @@ static void expect_holders(tck_status_t status, const char *text)
     term_holders_free(&holders);
 }
 
-Test(persistent_open, opens_again_what_is_stale_if_it_is_the_same)
+Test(persistent_open, reopens_a_stale_directory_if_it_is_the_same)
 {
     struct error err = {0};
     struct stat st;
@@ -1617,7 +1617,7 @@ Test(persistent_open, makes_save_dir)
     cr_assert(exists(path_of("a/b/save/" JOB "/.tierckpt")));
 }
 
-/* why: what the error says of save_dir; with %s for the test's directory. */
+/* why: the error text about save_dir, with %s for the test's directory. */
 static void expect_no_save_dir(const char *save_dir, tck_status_t status, const char *why)
 {
     struct error err = {0};
@@ -1639,7 +1639,7 @@ Test(persistent_open, makes_no_parent_of_save_dir)
     cr_assert_not(exists(path_of("mount")));
 }
 
-Test(persistent_open, says_what_is_in_the_way_of_save_dir)
+Test(persistent_open, names_what_is_in_the_way_of_save_dir)
 {
     write_file(path_of("file"), "x");
     cr_assert_eq(symlink(path_of("nowhere"), path_of("link")), 0);
@@ -1649,7 +1649,7 @@ Test(persistent_open, says_what_is_in_the_way_of_save_dir)
     expect_no_save_dir("link", TCK_ERR_NOENT, "it is a dangling symbolic link: create its target, or repair the link");
 }
 
-Test(persistent_open, says_that_it_may_not_write)
+Test(persistent_open, reports_that_it_may_not_write)
 {
     static const char why[] = ": user 65534 may not write there: change its owner or mode, or choose another one";
     struct error err = {0};
@@ -1672,7 +1672,7 @@ static tck_status_t try_open_to_read(struct error *err)
     return persistent_new(&setup, &tier, err);
 }
 
-Test(persistent_open, to_read_needs_save_dir_and_makes_nothing)
+Test(persistent_open, opening_to_read_needs_save_dir_and_makes_nothing)
 {
     struct error err = {0};
     struct survey survey;
@@ -1681,14 +1681,14 @@ Test(persistent_open, to_read_needs_save_dir_and_makes_nothing)
     make_save_dir();
     cr_assert_eq(try_open_to_read(&err), TCK_ERR_NOENT, "%s", err.text);
     cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
-    cr_assert_eq(try_open_to_read(&err), TCK_OK, "%s", err.text); /* its first agent is just making it */
+    cr_assert_eq(try_open_to_read(&err), TCK_OK, "%s", err.text); /* its first agent is creating it at this moment */
     cr_assert_eq(persistent_survey(tier, &survey, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(survey.count, 0);
     survey_free(&survey);
     cr_assert_eq(rmdir(path_of("a/b/save/" JOB)), 0, "something was made there");
 }
 
-Test(persistent_open, refuses_a_directory_that_is_not_ours)
+Test(persistent_open, refuses_a_foreign_directory)
 {
     make_save_dir();
     cr_assert_eq(mkdir(path_of("a/b/save/" JOB), 0755), 0);
@@ -1821,7 +1821,7 @@ Test(persistent_open, a_file_that_save_dir_lacks_is_found_in_load_dir_and_the_ot
     open_tier();
     make_version_of_many(version, 2);
     snprintf(copy, sizeof(copy), "cp -r '%s' '%s'", path_of("a/b/save"), path_of("elsewhere"));
-    cr_assert_eq(system(copy), 0); /* NOLINT(cert-env33-c): the test's own paths */
+    cr_assert_eq(system(copy), 0); /* NOLINT(cert-env33-c): paths that the test chose */
     cr_assert_eq(unlink(shard_path(version)), 0);
     persistent_free(tier);
     snprintf(config.load_dir, sizeof(config.load_dir), "%s", path_of("elsewhere"));
@@ -1857,7 +1857,7 @@ Test(persistent_open, serves_the_blocking_calls_without_a_loop)
     free_item(&item);
 }
 
-/* ---- what stands where a version should be --------------------------------------------------------------------- */
+/* ---- entries in the place of a version ------------------------------------------------------------------------- */
 
 static struct survey surveyed(void)
 {
@@ -1879,8 +1879,8 @@ static void expect_standing(struct version version, enum standing standing, cons
     survey_free(&survey);
 }
 
-/* The superuser reads whatever has no rights. */
-static void be_nobody(void)
+/* The superuser could read files without permissions. */
+static void become_nobody(void)
 {
     cr_assert(geteuid() != 0 || seteuid(65534) == 0);
 }
@@ -1916,21 +1916,21 @@ Test(persistent, a_link_in_the_place_of_the_manifest_proves_damage)
     expect_standing(version, STANDING_DAMAGED, "manifest.json");
 }
 
-Test(persistent, a_manifest_without_rights_proves_nothing)
+Test(persistent, a_manifest_without_permissions_proves_nothing)
 {
     struct version version = {1, 100};
     make_version(version);
     cr_assert_eq(chmod(version_path(version, "manifest.json"), 0), 0);
-    be_nobody();
+    become_nobody();
     expect_standing(version, STANDING_UNREADABLE, "manifest.json: Permission denied");
 }
 
-Test(persistent, a_version_without_rights_proves_nothing)
+Test(persistent, a_version_without_permissions_proves_nothing)
 {
     struct version version = {1, 100};
     make_version(version);
     cr_assert_eq(chmod(version_path(version, ""), 0), 0);
-    be_nobody();
+    become_nobody();
     expect_standing(version, STANDING_UNREADABLE, "Permission denied");
 }
 
@@ -1948,7 +1948,7 @@ Test(persistent, a_directory_that_cannot_be_listed_is_an_error_and_not_empty)
     struct error err = {0};
     make_version((struct version){1, 100});
     cr_assert_eq(chmod(path_of("a/b/save/" JOB), 0), 0);
-    be_nobody();
+    become_nobody();
     cr_assert_eq(persistent_survey(tier, &survey, &err), TCK_ERR_DENIED);
     cr_assert(text_has(&err, "/save/" JOB ": ") && text_has(&err, "Permission denied"), "%s", err.text);
 }
@@ -1974,7 +1974,7 @@ Test(persistent, what_is_removed_while_it_is_looked_at_is_not_damaged)
     expect_standing((struct version){1, 2}, STANDING_GOOD, NULL);
 }
 
-/* ---- an old listing, and LATEST --------------------------------------------------------------------------------- */
+/* ---- an old listing, and LATEST -------------------------------------------------------------------------------- */
 
 #define LATEST_PATH "a/b/save/" JOB "/LATEST"
 
@@ -2008,8 +2008,8 @@ Test(persistent, latest_names_a_version_before_its_publish_is_reported)
     expect_latest("v000000000007.t1\n"); /* the loop has not run since the report */
 }
 
-/* The answer to the first publish was lost, or it has hung, and another start has continued meanwhile. */
-Test(persistent, a_publish_that_is_repeated_does_not_take_latest_back)
+/* The reply to the first publish was lost, or the publish hung, and another start has continued in the meantime. */
+Test(persistent, a_repeated_publish_does_not_set_latest_back)
 {
     struct tier_item item = make_item((struct version){1, 7}, 1, 4096);
     make_version((struct version){1, 7});
@@ -2054,7 +2054,7 @@ static tck_status_t fail_latest(const char *name)
     return strcmp(name, "LATEST") == 0 ? TCK_ERR_IO : TCK_OK;
 }
 
-Test(persistent, latest_that_cannot_be_read_now_is_not_taken_for_missing)
+Test(persistent, latest_that_cannot_be_read_now_does_not_count_as_missing)
 {
     struct survey survey;
     struct error err = {0};
@@ -2064,7 +2064,7 @@ Test(persistent, latest_that_cannot_be_read_now_is_not_taken_for_missing)
     cr_assert(text_has(&err, "LATEST"), "%s", err.text);
 }
 
-Test(persistent, a_listing_shows_that_storage_moves)
+Test(persistent, a_listing_shows_that_storage_makes_progress)
 {
     make_version((struct version){1, 1});
     reopen_tier();
@@ -2088,12 +2088,12 @@ Test(persistent, retention_counts_only_what_is_good)
     free(removed);
 }
 
-Test(persistent, what_cannot_be_read_is_not_published_over)
+Test(persistent, a_version_that_cannot_be_read_is_not_replaced_by_a_publish)
 {
     struct version version = {1, 100};
     make_version(version);
     cr_assert_eq(chmod(version_path(version, "manifest.json"), 0), 0);
-    be_nobody();
+    become_nobody();
     struct tier_item item = make_item(version, 1, 4096);
     struct error outcome = publish(&item, 1);
     cr_assert_eq(outcome.code, TCK_ERR_DENIED, "%s", outcome.text);
@@ -2101,7 +2101,7 @@ Test(persistent, what_cannot_be_read_is_not_published_over)
     free_item(&item);
 }
 
-Test(persistent, what_was_forgotten_is_not_listed_and_stays)
+Test(persistent, a_forgotten_version_is_not_listed_and_stays)
 {
     uint64_t term = 0;
     make_version((struct version){1, 100});
@@ -2118,7 +2118,7 @@ Test(persistent, what_was_forgotten_is_not_listed_and_stays)
     cr_assert_eq(listed(NULL), 1);
 }
 
-Test(persistent, what_was_forgotten_in_load_dir_does_not_count_when_it_is_read_from)
+Test(persistent, versions_forgotten_in_load_dir_do_not_count_when_it_is_read_from)
 {
     struct commit_notes notes;
     uint64_t term = 0;
@@ -2135,7 +2135,7 @@ Test(persistent, what_was_forgotten_in_load_dir_does_not_count_when_it_is_read_f
     cr_assert_eq(notes.newest, 0);
 }
 
-Test(persistent, what_was_forgotten_is_not_known_if_its_file_is_damaged)
+Test(persistent, the_forgotten_versions_are_not_known_if_their_file_is_damaged)
 {
     struct survey survey;
     struct error err = {0};
@@ -2195,7 +2195,7 @@ Test(persistent, a_note_that_cannot_be_read_is_not_overwritten)
     uint64_t term = claim();
     cr_assert_eq(persistent_note_commit(tier, term, NULL), TCK_OK);
     cr_assert_eq(chmod(path_of("a/b/save/" JOB "/term.%" PRIu64, term), 0), 0);
-    be_nobody();
+    become_nobody();
     cr_assert_eq(persistent_note_restore(tier, term, (struct version){1, 1}, &err), TCK_ERR_DENIED);
     cr_assert_eq(commits_below(9).unsure.code, TCK_ERR_DENIED);
 }
@@ -2218,7 +2218,7 @@ Test(persistent, a_publish_removes_only_what_it_supersedes)
     cr_assert(exists(version_path((struct version){first, 9}, "manifest.json")));
     cr_assert_not(exists(version_path((struct version){first, 5}, "manifest.json")));
     third = claim();
-    make_version((struct version){third, 1}); /* it began afresh */
+    make_version((struct version){third, 1}); /* it began with a fresh start */
     make_version((struct version){third, 2});
     wait_until_listed(3);
     cr_assert(exists(version_path((struct version){first, 9}, "manifest.json")));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Nothing above, beside or behind a link is reached; small files are written whole or not at all. */
+ * Nothing outside the directory or behind a link is reached; small files are written completely or not at all. */
 #include "tiers/safe_fs.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +14,7 @@
 
 static char root[32];
 static int dir_fd;
-static int stale_calls; /* so many calls of fstat fail from now on */
+static int stale_calls; /* the number of calls of fstat that fail from now on */
 
 int __real_fstat(int fd, struct stat *st);
 int __wrap_fstat(int fd, struct stat *st);
@@ -62,7 +62,7 @@ static tck_status_t open_status(const char *name)
     return status;
 }
 
-Test(beneath, takes_nothing_but_one_component)
+Test(beneath, accepts_nothing_but_one_component)
 {
     const char *names[] = {"", ".", "..", "/etc/passwd", "a/b", "../x", "a/"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parking speaks sd_notify's protocol, and taking back reads LISTEN_FDS as sd_listen_fds does. */
+ * Parking descriptors uses sd_notify's protocol, and taking them back reads LISTEN_FDS as sd_listen_fds does. */
 #include "tiers/sd_notify.h"
 
 #include <criterion/criterion.h>
@@ -170,7 +170,7 @@ Test(store_fd, reports_a_listener_that_does_not_read)
     manager_free(&manager);
 }
 
-Test(store_fd, refuses_names_that_would_not_come_back)
+Test(store_fd, refuses_names_that_would_not_be_returned)
 {
     char longest[PARK_NAME_MAX + 1];
     memset(longest, 'a', PARK_NAME_MAX);
@@ -183,7 +183,7 @@ Test(store_fd, refuses_names_that_would_not_come_back)
     cr_assert_eq(sd_notify_remove("/nowhere", PARK_WAIT_MS, "a b", NULL), TCK_ERR_INVAL);
 }
 
-/* ---- take back ----------------------------------------------------------------------------------------------- */
+/* ---- take back ------------------------------------------------------------------------------------------------- */
 
 struct taken {
     int count;
@@ -199,7 +199,7 @@ static void take(void *ctx, const char *name, int fd)
     taken->fds[taken->count++] = fd;
 }
 
-/* Puts new files at 3 and 4, as a service manager does; what the test runner had there is of no use to it here. */
+/* Puts new files at 3 and 4, as a service manager does; the test runner's files there are not needed here. */
 static void listen_with(pid_t pid, const char *count, const char *names)
 {
     char text[16];
@@ -216,7 +216,7 @@ static void listen_with(pid_t pid, const char *count, const char *names)
     setenv("LISTEN_FDNAMES", names, 1);
 }
 
-/* Criterion talks over descriptors of its own, so these run in a child that only exits. */
+/* Criterion uses descriptors of its own, so these run in a child that only exits. */
 #define IN_CHILD(statement)                       \
     do {                                          \
         pid_t pid = fork();                       \

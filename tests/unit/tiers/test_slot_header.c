@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Header pages survive a round trip, the newest whole one wins, and no damaged one passes. */
+ * Header pages survive a round trip, the newest complete one is used, and no damaged one is accepted. */
 #include "../base/codec.h"
 #include "tiers/slot_header.h"
 
@@ -44,7 +44,7 @@ static tck_status_t decode_of(const struct slot_header *header)
     return slot_header_decode(page, &out, NULL);
 }
 
-/* A later agent reads what an earlier one has written: a change of these bytes is a change of SLOT_FORMAT. */
+/* A later agent reads headers that an earlier one has written: changing these bytes requires a new SLOT_FORMAT. */
 Test(slot_header, has_these_bytes)
 {
     struct slot_header header = sample(42);
@@ -123,7 +123,7 @@ Test(slot_header, names_both_formats_of_a_newer_one)
         cr_assert_eq(decode_of(&header), TCK_ERR_CORRUPT, #change); \
     } while (0)
 
-Test(slot_header, refuses_fields_that_contradict_each_other_under_a_right_crc)
+Test(slot_header, refuses_contradictory_fields_with_a_correct_crc)
 {
     ASSERT_REFUSED(header.slot = 3);
     ASSERT_REFUSED(header.slot_count = CORE_SLOTS_MAX + 1);
@@ -166,7 +166,7 @@ Test(slot_header, takes_the_older_page_if_the_newer_one_is_torn)
     cr_assert_eq(got.sequence, 5);
 }
 
-Test(slot_header, says_why_neither_page_is_whole)
+Test(slot_header, reports_why_neither_page_is_complete)
 {
     struct slot_header header = sample(5), got;
     struct error err = {0};

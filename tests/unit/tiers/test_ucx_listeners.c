@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether sockets that listen are still there. */
+ * Detects whether listening sockets are still open. */
 #include "tiers/ucx_listeners.h"
 
 #include <criterion/criterion.h>
@@ -11,11 +11,11 @@ static int listening(int domain)
 {
     int fd = socket(domain, SOCK_STREAM, 0);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(listen(fd, 1), 0); /* an address is found for it */
+    cr_assert_eq(listen(fd, 1), 0); /* the kernel chooses its address */
     return fd;
 }
 
-static struct listeners ears_since(const struct listeners *before)
+static struct listeners listeners_since(const struct listeners *before)
 {
     struct listeners listeners;
     listeners_find(&listeners);
@@ -23,13 +23,13 @@ static struct listeners ears_since(const struct listeners *before)
     return listeners;
 }
 
-Test(link_ears, only_sockets_that_listen_and_came_since_are_looked_at)
+Test(link_listeners, only_listening_sockets_that_were_opened_since_then_are_checked)
 {
     struct listeners before, listeners;
     int old = listening(AF_INET);
     listeners_find(&before);
     int silent = socket(AF_INET, SOCK_STREAM, 0), fd = listening(AF_INET);
-    listeners = ears_since(&before);
+    listeners = listeners_since(&before);
     cr_assert_eq(listeners.count, 1);
     cr_assert_eq(listeners.of[0].fd, fd);
     close(old);
@@ -39,12 +39,12 @@ Test(link_ears, only_sockets_that_listen_and_came_since_are_looked_at)
     cr_assert_not(listeners_are_open(&listeners));
 }
 
-Test(link_ears, a_descriptor_that_was_given_to_something_else_does_not_hear)
+Test(link_listeners, a_descriptor_that_was_reused_for_another_socket_does_not_count_as_open)
 {
     struct listeners before, listeners;
     listeners_find(&before);
     int fd = listening(AF_INET);
-    listeners = ears_since(&before);
+    listeners = listeners_since(&before);
     int other = listening(AF_INET);
     cr_assert_eq(dup2(other, fd), fd);
     cr_assert_not(listeners_are_open(&listeners));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transfers carry every byte by io_uring and by the pool alike, and end exactly once, whatever goes wrong. */
+ * Transfers by io_uring and by the pool both carry every byte, and end exactly once, whatever fails. */
 #include "tiers/uring.h"
 
 #include <criterion/criterion.h>
@@ -126,17 +126,17 @@ static void check_round_trip(enum uring_way way, size_t bytes, int direct)
     free(back);
 }
 
-Test(uring, brings_back_what_it_wrote_past_the_page_cache)
+Test(uring, reads_back_what_it_wrote_without_the_page_cache)
 {
     check_round_trip(URING_IF_ALLOWED, 33 * MIB + 4096, O_DIRECT);
 }
 
-Test(uring, brings_back_what_the_pool_wrote)
+Test(uring, reads_back_what_the_pool_wrote)
 {
     check_round_trip(URING_NEVER, 33 * MIB + 4096, O_DIRECT);
 }
 
-Test(uring, takes_any_size_through_the_page_cache)
+Test(uring, transfers_any_size_through_the_page_cache)
 {
     check_round_trip(URING_IF_ALLOWED, 1, 0);
     check_round_trip(URING_IF_ALLOWED, 4 * MIB + 17, 0);
@@ -162,7 +162,7 @@ static void check_parts(enum uring_way way)
     free(data);
 }
 
-Test(uring, tells_of_each_part_once)
+Test(uring, reports_each_part_once)
 {
     check_parts(URING_IF_ALLOWED);
     check_parts(URING_NEVER);
@@ -183,7 +183,7 @@ static void check_short_file(enum uring_way way, off_t size)
     free(data);
 }
 
-Test(uring, calls_a_file_that_ends_early_corrupt)
+Test(uring, reports_a_file_that_ends_early_as_corrupt)
 {
     check_short_file(URING_IF_ALLOWED, 8 * MIB);
     check_short_file(URING_IF_ALLOWED, 5 * MIB + 100);
@@ -276,7 +276,7 @@ static void check_cancel(enum uring_way way)
     free(data);
 }
 
-Test(uring, cancels_what_has_not_ended_when_it_is_freed)
+Test(uring, cancels_unfinished_transfers_when_it_is_freed)
 {
     check_cancel(URING_IF_ALLOWED);
     check_cancel(URING_NEVER);
