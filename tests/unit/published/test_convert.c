@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Conversions lose nothing where nothing need be lost, and otherwise give the nearest, the even one of two. */
+ * Conversions lose nothing where the target has the value; otherwise they give the nearest value, and the even one of
+ * two that are equally near. */
 #include "published/convert.h"
 
 #include <criterion/criterion.h>
@@ -30,7 +31,7 @@ static uint16_t narrow(double number, tck_dtype_t dtype)
     return out;
 }
 
-/* Beyond the largest number infinity stands where the next number would. */
+/* Beyond the largest number, infinity takes the position of the next number. */
 static double place_of(uint16_t bits, tck_dtype_t dtype)
 {
     uint16_t largest = dtype == TCK_F16 ? 0x7bff : 0x7f7f;
@@ -64,7 +65,7 @@ static double random_number(tck_dtype_t dtype)
     return chance() % 2 ? number : -number;
 }
 
-Test(convert, all_small_numbers_survive_the_way_up_and_down)
+Test(convert, all_small_numbers_survive_widening_and_narrowing)
 {
     const tck_dtype_t kinds[] = {TCK_F16, TCK_BF16};
     for (int k = 0; k < 2; k++) {
@@ -98,7 +99,7 @@ Test(convert, known_numbers)
     cr_assert_eq(narrow((double)INFINITY, TCK_BF16), 0x7f80);
 }
 
-Test(convert, what_lies_between_goes_to_the_nearest_and_even_one)
+Test(convert, values_in_between_are_rounded_to_the_nearest_and_even_one)
 {
     for (int i = 0; i < TRIES; i++) {
         assert_nearest(random_number(TCK_F16), TCK_F16);
@@ -106,14 +107,15 @@ Test(convert, what_lies_between_goes_to_the_nearest_and_even_one)
     }
 }
 
-Test(convert, a_tie_that_f32_would_hide_is_none)
+Test(convert, a_value_that_is_a_tie_only_in_f32_is_not_rounded_as_one)
 {
-    /* Just above the middle of two bfloat16: by way of a float it would come to lie on it, and go to the even one. */
+    /* Just above the middle of two bfloat16: a conversion through float would put it on the middle and round it to
+     * even. */
     cr_assert_eq(narrow(0x1.01000001p0, TCK_BF16), 0x3f81);
     cr_assert_eq(narrow(0x1.01p0, TCK_BF16), 0x3f80);
 }
 
-Test(convert, the_short_way_from_f32_to_bf16_is_the_same)
+Test(convert, the_direct_conversion_from_f32_to_bf16_is_the_same)
 {
     for (int i = 0; i < 10 * TRIES; i++) {
         uint32_t bits = (uint32_t)chance();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Published versions are read back as they were saved, in any other sharding, and damage is never handed out. */
+ * Published versions are read back as they were saved, in any other sharding, and damaged bytes are never returned. */
 #include "base/layout.h"
 #include "made_version.h"
 #include "tierckpt.h"
@@ -37,7 +37,7 @@ ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at);
 
 static atomic_bool hangs;
 static atomic_uint in_call;
-static atomic_int failures; /* so many of the next preads fail, */
+static atomic_int failures; /* the number of the next preads that fail, */
 static int failure;         /* with this errno */
 static void (*_Atomic before_read)(void);
 
@@ -73,7 +73,7 @@ ssize_t __wrap_pread(int fd, void *data, size_t len, off_t at)
 tck_status_t __real_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err);
 tck_status_t __wrap_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err);
 
-static int dies; /* storage dies between two looks at version 7: 2, 1 */
+static int dies; /* storage dies between two reads of version 7: 2, 1 */
 
 tck_status_t __wrap_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err)
 {
@@ -84,7 +84,7 @@ tck_status_t __wrap_safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, 
                        : error_set(err, TCK_ERR_IO, "open directory %s: it has died", name);
 }
 
-/* And what was left behind comes to its end, whatever has become of its caller. */
+/* The calls that were given up must then end as well, although their callers have returned. */
 static void answer_again(void)
 {
     atomic_store(&hangs, false);
@@ -183,7 +183,7 @@ static void publish(const char *dir, uint64_t term, uint64_t step)
     made_version_end(&made);
 }
 
-/* ---- setup ------------------------------------------------------------------------------------------------------ */
+/* ---- setup ----------------------------------------------------------------------------------------------------- */
 
 static void setup(void)
 {
@@ -224,7 +224,7 @@ static void must_open(void)
 
 static void assert_text(const char *text, const char *part)
 {
-    cr_assert_not_null(strstr(text, part), "\"%s\" does not say \"%s\"", text, part);
+    cr_assert_not_null(strstr(text, part), "\"%s\" does not contain \"%s\"", text, part);
 }
 
 static tck_published_info_t info(void)
@@ -283,10 +283,9 @@ static void refuse_box(const tck_published_box_t *box, tck_status_t status, cons
     }
 }
 
-/* ---- what there is ------------------------------------------------------------------------------------------------
- */
+/* ---- entries --------------------------------------------------------------------------------------------------- */
 
-Test(published, entries_say_what_was_saved)
+Test(published, entries_list_what_was_saved)
 {
     must_open();
     cr_assert_eq(info().version.term, 2);
@@ -301,13 +300,13 @@ Test(published, entries_say_what_was_saved)
     cr_assert_eq(info().entry_count, (RANKS + 1) + 3 * RANKS + 3);
 }
 
-Test(published, what_several_groups_have_stands_once)
+Test(published, a_tensor_of_several_groups_has_one_entry)
 {
     must_open();
     cr_assert_eq(count_of("pairs"), 1);
 }
 
-Test(published, entries_are_sorted_and_name_whose_they_were)
+Test(published, entries_are_sorted_and_name_their_ranks)
 {
     int owners = 0;
     must_open();
@@ -326,10 +325,9 @@ Test(published, entries_are_sorted_and_name_whose_they_were)
     cr_assert_eq(owners, (1 << RANKS) - 1);
 }
 
-/* ---- boxes --------------------------------------------------------------------------------------------------------
- */
+/* ---- boxes ----------------------------------------------------------------------------------------------------- */
 
-Test(published, any_box_is_read_whatever_the_sharding_was)
+Test(published, any_box_is_read_from_any_sharding)
 {
     must_open();
     for (uint64_t row = 0; row < ROWS; row++) {
@@ -359,7 +357,7 @@ Test(published, wrong_boxes_are_named)
     refuse_box(&box, TCK_ERR_LAYOUT, "is a blob");
 }
 
-Test(published, what_each_rank_has_of_its_own_is_not_mixed_up)
+Test(published, the_own_tensors_of_each_rank_are_not_mixed_up)
 {
     must_open();
     tck_published_box_t box = box_of("own", 0, 0, 1, COLS);
@@ -367,8 +365,7 @@ Test(published, what_each_rank_has_of_its_own_is_not_mixed_up)
     refuse_box(&box, TCK_ERR_LAYOUT, "each have saved their own");
 }
 
-/* ---- entries and blobs --------------------------------------------------------------------------------------------
- */
+/* ---- entries and blobs ----------------------------------------------------------------------------------------- */
 
 static uint64_t find_entry(const char *key, int rank)
 {
@@ -397,7 +394,7 @@ Test(published, ranges_of_entries_are_read_across_chunks)
     free(data);
 }
 
-Test(published, blobs_are_each_ranks_own)
+Test(published, every_rank_has_its_own_blobs)
 {
     char text[64];
     size_t size = 0;
@@ -412,8 +409,7 @@ Test(published, blobs_are_each_ranks_own)
     cr_assert_eq(tck_published_read_blob(published, "rows", -1, text, sizeof(text), &size), TCK_ERR_NOENT);
 }
 
-/* ---- damage -------------------------------------------------------------------------------------------------------
- */
+/* ---- damage ---------------------------------------------------------------------------------------------------- */
 
 /* The path of the file that has this entry. */
 static const char *file_with(const char *key, int rank)
@@ -434,7 +430,7 @@ static void flip(const char *path, off_t at)
     close(fd);
 }
 
-Test(published, a_flipped_bit_is_never_handed_out)
+Test(published, bytes_with_a_flipped_bit_are_never_returned)
 {
     uint32_t data[4] = {1, 1, 1, 1};
     flip(file_with("wide", 1), 2 * (off_t)CHUNK_BYTES + 5);
@@ -462,11 +458,11 @@ Test(published, missing_and_short_files_are_errors_by_the_manifest)
     cr_assert_eq(open_step(7, NULL), TCK_ERR_CORRUPT);
     assert_text(tck_published_errmsg(NULL), "has 4096 bytes, its manifest says");
     cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(open_step(7, NULL), TCK_ERR_CORRUPT, "not as if there were none");
+    cr_assert_eq(open_step(7, NULL), TCK_ERR_CORRUPT, "it must not be reported as absent");
     assert_text(tck_published_errmsg(NULL), ".safetensors");
 }
 
-Test(published, a_file_that_goes_while_it_is_read_is_an_error)
+Test(published, a_file_that_disappears_while_it_is_read_is_an_error)
 {
     const char *path = file_with("wide", 1);
     uint32_t data[1];
@@ -475,10 +471,9 @@ Test(published, a_file_that_goes_while_it_is_read_is_an_error)
     assert_text(tck_published_errmsg(published), "ends in chunk 2");
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------------------------
- */
+/* ---- choice ---------------------------------------------------------------------------------------------------- */
 
-Test(published, the_newest_is_the_one_of_the_highest_term_and_step)
+Test(published, the_newest_version_has_the_highest_term_and_step)
 {
     publish(root, 1, 900);
     publish(root, 2, 30);
@@ -532,7 +527,7 @@ Test(published, a_directory_that_cannot_be_opened_is_no_empty_one)
     assert_text(tck_published_errmsg(NULL), text);
 }
 
-Test(published, one_that_is_not_whole_is_passed_over_and_said)
+Test(published, an_incomplete_version_is_passed_over_and_reported)
 {
     publish(root, 1, 30);
     publish(root, 1, 40);
@@ -542,7 +537,7 @@ Test(published, one_that_is_not_whole_is_passed_over_and_said)
     assert_text(info().passed_over, "v000000000040.t1");
 }
 
-Test(published, load_dir_is_looked_into_too)
+Test(published, load_dir_is_searched_too)
 {
     char other[100];
     snprintf(other, sizeof(other), "%s/other", root);
@@ -562,7 +557,7 @@ static void forget(const char *path, unsigned term)
     cr_assert_eq(fclose(file), 0);
 }
 
-Test(published, what_was_forgotten_in_save_dir_does_not_count_in_load_dir)
+Test(published, versions_forgotten_in_save_dir_do_not_count_in_load_dir)
 {
     const char *other = below("other");
     cr_assert_eq(mkdir(other, 0755), 0);
@@ -575,7 +570,7 @@ Test(published, what_was_forgotten_in_save_dir_does_not_count_in_load_dir)
     cr_assert_eq(open_step(TCK_NEWEST, other), TCK_ERR_NOENT);
 }
 
-Test(published, nothing_published_is_not_found)
+Test(published, a_job_that_has_published_nothing_is_reported_as_not_found)
 {
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_NOENT);
     cr_assert_eq(rmdir(below("job")), 0);
@@ -607,7 +602,7 @@ Test(published, a_path_at_which_there_is_no_version_is_an_error)
     assert_text(tck_published_errmsg(NULL), "manifest.json");
 }
 
-Test(published, anothers_version_under_our_name_is_refused)
+Test(published, a_version_under_the_name_of_another_one_is_refused)
 {
     publish(root, 2, 7);
     cr_assert_eq(rename(below("job/v000000000007.t2"), below("job/v000000000008.t2")), 0);
@@ -615,7 +610,7 @@ Test(published, anothers_version_under_our_name_is_refused)
     assert_text(tck_published_errmsg(NULL), "unlike its directory's name");
 }
 
-/* ---- arguments that are missing -------------------------------------------------------------------------------- */
+/* ---- missing arguments ----------------------------------------------------------------------------------------- */
 
 static void refuses_null(tck_status_t status, const char *text)
 {
@@ -641,7 +636,7 @@ static void refuse_all_of_null(void)
     refuses_null(tck_export(&params, NULL), "an export needs a source and a directory");
 }
 
-Test(published, a_pointer_that_is_missing_is_named)
+Test(published, a_missing_pointer_is_named)
 {
     char data[4];
     refuse_all_of_null();
@@ -684,14 +679,14 @@ static tck_status_t read_failing(int errnum, int times, uint32_t *last)
     return status;
 }
 
-Test(published, a_chunk_that_cannot_be_read_for_a_moment_is_read_again)
+Test(published, a_chunk_that_temporarily_cannot_be_read_is_read_again)
 {
     uint32_t last = 0;
     cr_assert_eq(read_failing(ESTALE, 2, &last), TCK_OK, "%s", tck_published_errmsg(published));
     cr_assert_eq(last, value(0, WIDE - 1));
 }
 
-Test(published, the_file_systems_own_time_out_is_an_error_like_others)
+Test(published, a_time_out_of_the_file_system_is_an_error_like_others)
 {
     uint32_t last = 0;
     cr_assert_eq(read_failing(ETIMEDOUT, 2, &last), TCK_OK, "%s", tck_published_errmsg(published));
@@ -732,7 +727,7 @@ Test(published, what_is_removed_while_it_is_looked_at_is_not_damaged)
 
 /* ---- storage that hangs ---------------------------------------------------------------------------------------- */
 
-Test(published, what_cannot_be_looked_at_again_is_not_damaged)
+Test(published, a_version_that_cannot_be_read_again_is_not_damaged)
 {
     publish(root, 2, 5);
     publish(root, 2, 7);
@@ -756,7 +751,7 @@ Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
     assert_box("rows", 0, 0, ROWS, COLS);
 }
 
-Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60)
+Test(published, a_chunk_that_hangs_is_given_up_and_its_late_bytes_are_ignored, .timeout = 60)
 {
     uint32_t last = 0x55555555, first_col = WIDE - 1;
     timeout_ms = 1000;
@@ -771,7 +766,7 @@ Test(published, a_chunk_that_hangs_is_given_up_and_comes_too_late, .timeout = 60
     cr_assert_eq(last, value(0, first_col));
 }
 
-Test(published, one_that_hangs_can_be_closed, .timeout = 60)
+Test(published, a_published_version_that_hangs_can_be_closed, .timeout = 60)
 {
     uint32_t last;
     timeout_ms = 1000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Slabs are the tensor, in order, each within the limit. */
+ * The slabs together are the tensor, in order, and each one is within the limit. */
 #include "published/tiles.h"
 
 #include <criterion/criterion.h>
@@ -24,7 +24,7 @@ static uint64_t first_of(const struct box *box, const uint64_t *shape)
     return number;
 }
 
-/* It lies in the tensor in one stretch. */
+/* Whether the box is contiguous in the tensor. */
 static bool is_one_run(const struct box *box, const uint64_t *shape)
 {
     struct box whole = {.ndim = box->ndim};
@@ -43,7 +43,7 @@ static bool is_one_run(const struct box *box, const uint64_t *shape)
     return bytes == box_count(box);
 }
 
-Test(slabs, they_are_the_tensor_in_order)
+Test(slabs, together_are_the_tensor_in_order)
 {
     for (uint64_t try = 1; try <= TRIES; try++) {
         uint64_t shape[TCK_MAX_NDIM], limit, total = 1, done = 0;
@@ -66,7 +66,7 @@ Test(slabs, they_are_the_tensor_in_order)
     }
 }
 
-Test(slabs, what_fits_is_not_cut)
+Test(slabs, do_not_split_a_tensor_that_fits)
 {
     const uint64_t shape[] = {4, 5, 6};
     struct tiles slabs = tiles_of(shape, 3, 120);
