@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The NCCL way on real devices, one for each rank: bytes, what NCCL refuses, and a rank that does not come. */
+ * The NCCL way on real devices, one for each rank: the bytes, configurations that NCCL refuses, and a rank that does
+ * not join. */
 #include "base/clock.h"
 #include "ranks.h"
 

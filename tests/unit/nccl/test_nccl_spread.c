@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The NCCL way over a stand-in for NCCL and the CUDA runtime (tests/lib/fake_nccl.h): what is sent where, in which
- * order, and what comes of errors, time-outs and ranks that stay away. Nothing about devices or speed. */
+ * The NCCL way over a replacement for NCCL and the CUDA runtime (tests/lib/fake_nccl.h): the destinations and the order
+ * of transfers, and the effects of errors, time-outs and absent ranks. It tests neither devices nor speed. */
 #include "base/clock.h"
 #include "fake_nccl.h"
 #include "ranks.h"
@@ -56,7 +56,7 @@ Test(nccl_way, gives_every_rank_its_shards_to_the_byte)
     end();
 }
 
-Test(nccl_way, passes_shards_both_ways_between_two_ranks_without_waiting_in_a_circle)
+Test(nccl_way, passes_shards_both_ways_between_two_ranks_without_a_deadlock)
 {
     begin(2);
     ranks_shard(&ranks, "Ab", 40000000);
@@ -68,7 +68,7 @@ Test(nccl_way, passes_shards_both_ways_between_two_ranks_without_waiting_in_a_ci
     end();
 }
 
-Test(nccl_way, makes_no_communicator_where_nobody_lacks_any)
+Test(nccl_way, makes_no_communicator_if_no_rank_lacks_a_shard)
 {
     begin(3);
     ranks_shard(&ranks, "ABC", 1000);
@@ -83,7 +83,7 @@ Test(nccl_way, leaves_ranks_without_a_part_out_of_the_communicator)
     begin(4);
     ranks_shard(&ranks, "Ad", 1000);
     ranks_shard(&ranks, "BC", 1000);
-    ranks_run(&ranks); /* the stand-in waits for as many as the communicator is said to have */
+    ranks_run(&ranks); /* the replacement waits for as many ranks as the communicator is created with */
     all_are(TCK_OK);
     cr_assert(ranks_all_whole(&ranks));
     end();
@@ -113,7 +113,7 @@ Test(nccl_way, fails_on_all_ranks_when_one_has_no_room_on_its_device)
     end();
 }
 
-Test(nccl_way, is_not_taken_where_the_calls_of_nccl_would_block)
+Test(nccl_way, is_not_used_where_the_calls_of_nccl_would_block)
 {
     begin(3);
     ranks_shard(&ranks, "Abc", 1000);
@@ -155,7 +155,7 @@ Test(nccl_way, waits_longer_than_the_time_out_for_a_rank_that_serves_others_firs
 {
     begin(3);
     ranks_shard(&ranks, "Ab", 64000000);
-    ranks_shard(&ranks, "Ac", 1000); /* rank 2 hears nothing for eight pieces of 600 ms */
+    ranks_shard(&ranks, "Ac", 1000); /* rank 2 receives nothing during eight pieces of 600 ms */
     fake_nccl()->slow_ms = 600;
     ranks.timeout_ms = 4000;
     ranks.slow_bytes = 10000;
@@ -195,7 +195,7 @@ Test(nccl_way, fails_on_all_ranks_when_one_communicator_has_an_error)
     end();
 }
 
-Test(nccl_way, finds_a_byte_that_was_damaged_on_its_way)
+Test(nccl_way, detects_a_byte_that_was_damaged_in_transfer)
 {
     begin(4);
     ranks_shard(&ranks, "Abcd", 20000000);
