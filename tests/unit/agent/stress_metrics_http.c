@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A plain program, so that it also runs under ThreadSanitizer: the metrics are replaced while several scrapers read
- * them, and the server is stopped and started. Every answer is one whole text. */
+ * them, and the server is stopped and started. Every answer is one complete text. */
 #include "agent/metrics/metrics_http.h"
 
 #include <pthread.h>
@@ -90,7 +90,7 @@ int main(void)
             require(pthread_create(&threads[i], NULL, scrape, NULL) == 0, "pthread_create");
         }
         serve(http);
-        metrics_http_stop(http); /* while they ask */
+        metrics_http_stop(http); /* while the scrapers send requests */
         atomic_store(&scraping, false);
         for (int i = 0; i < SCRAPERS; i++) {
             pthread_join(threads[i], NULL);

@@ -14,7 +14,7 @@ static void add(uint64_t number, uint32_t node)
     cr_assert(asked_add(&asked, &fetch));
 }
 
-/* The numbers without an outcome, newest first, each times ten and added up. */
+/* The numbers without an outcome, newest first, as the digits of one decimal number. */
 static uint64_t listed(void)
 {
     struct asked_fetch x = {.number = UINT64_MAX};
@@ -63,7 +63,7 @@ Test(asked_fetches, are_listed_newest_first_without_those_that_have_an_outcome)
     cr_assert_eq(listed(), 8542);
 }
 
-Test(asked_fetches, a_list_may_change_while_it_is_gone_through)
+Test(asked_fetches, a_list_may_change_during_an_iteration)
 {
     struct asked_fetch x = {.number = UINT64_MAX};
     for (uint32_t i = 1; i <= MANY; i++) {

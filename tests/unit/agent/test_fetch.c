@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Where a shard was restored from, on the only node, which owns the only shard. */
+ * The source that a shard was restored from, on the only node, which owns the only shard. */
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/twins.h"
@@ -31,10 +31,10 @@ static struct fetches *fetches;
 static bool leaving;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static struct version held[2]; /* by slot */
-static bool damaged;           /* what is held, once it is checked */
+static bool damaged;           /* the copies are found damaged when they are checked */
 static uint32_t reports, repairs;
 
-/* ---- what fetch.c and term_context.c need of the rest of the agent ----------------------------------------------- */
+/* ---- what fetch.c and term_context.c need of the rest of the agent --------------------------------------------- */
 
 const struct kept *hard_state_get(const struct hard_state *state)
 {
@@ -167,7 +167,7 @@ static void repaired(void *ctx, bool ok)
     repairs += ok;
 }
 
-/* ---- one node ---------------------------------------------------------------------------------------------------- */
+/* ---- one node -------------------------------------------------------------------------------------------------- */
 
 static void set_up(void)
 {
@@ -210,8 +210,8 @@ static void expect_source(uint8_t source)
     cr_assert_eq((int)tc->local_shards[0].restored_from, (int)source);
 }
 
-/* The answer was under way, or lost. */
-Test(fetch, a_shard_that_is_asked_for_again_has_come_from_where_it_came_from_first)
+/* The answer was in transit, or lost. */
+Test(fetch, a_shard_that_is_requested_again_keeps_its_first_source)
 {
     ask(newest, SOURCE_TWIN);
     expect_source(SOURCE_TWIN);
@@ -220,14 +220,14 @@ Test(fetch, a_shard_that_is_asked_for_again_has_come_from_where_it_came_from_fir
     expect_source(SOURCE_TWIN);
 }
 
-Test(fetch, what_was_here_before_the_term_is_local)
+Test(fetch, a_copy_from_before_the_term_is_local)
 {
     held[0] = newest;
     ask(newest, SOURCE_TWIN);
     expect_source(SOURCE_LOCAL);
 }
 
-Test(fetch, what_is_here_in_place_of_the_version_that_was_fetched_is_local)
+Test(fetch, a_copy_that_replaced_the_fetched_version_is_local)
 {
     held[0] = older;
     ask(newest, SOURCE_TWIN);

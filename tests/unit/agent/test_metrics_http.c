@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The server of the metrics: what it answers, and that no client can keep it from answering others for long. */
+ * The server of the metrics: its answers, and that no client can keep it from answering others for long. */
 #include "agent/metrics/metrics_http.h"
 
 #include <criterion/criterion.h>
@@ -47,7 +47,7 @@ static void say(int fd, const char *text)
     (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
-/* All that comes until the end of the connection, which is closed then. */
+/* Returns everything received until the end of the connection, which is then closed. */
 static void hear(int fd, char *out, size_t cap)
 {
     size_t len = 0;
@@ -77,7 +77,7 @@ static void expect(const char *request, const char *status, const char *body)
 
 #define GET "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
-/* While others use up the connections of this host, those that are too many are closed at once. */
+/* While others use all the connections of this host, any further ones are closed at once. */
 static void expect_answer_in_the_end(void)
 {
     char answer[4096] = "";
@@ -162,13 +162,13 @@ Test(metrics_http, refuses_a_head_without_end)
     expect_answer_in_the_end();
 }
 
-Test(metrics_http, connections_that_are_held_do_not_keep_others_out_for_ever)
+Test(metrics_http, connections_that_stay_open_do_not_block_others_forever)
 {
     int fds[200];
     show("a 1\n");
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++) {
         fds[i] = visit();
-        say(fds[i], i % 2 ? GET : "GET /met"); /* and nobody reads the answer */
+        say(fds[i], i % 2 ? GET : "GET /met"); /* and no answer is read */
     }
     expect_answer_in_the_end();
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++) {
@@ -176,7 +176,7 @@ Test(metrics_http, connections_that_are_held_do_not_keep_others_out_for_ever)
     }
 }
 
-Test(metrics_http, a_large_text_that_nobody_reads_is_given_up)
+Test(metrics_http, a_large_text_that_is_not_read_is_given_up)
 {
     size_t len = 64u << 20; /* more than sockets hold */
     char *large = malloc(len), answer[4096];
@@ -191,7 +191,7 @@ Test(metrics_http, a_large_text_that_nobody_reads_is_given_up)
     hear(fd, answer, sizeof(answer));
 }
 
-Test(metrics_http, stops_while_somebody_is_connected)
+Test(metrics_http, stops_while_a_client_is_connected)
 {
     show("a 1\n");
     int fd = visit();

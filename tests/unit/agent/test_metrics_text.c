@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The metrics: what a report becomes, what is left out, and that no value can break the format. */
+ * The metrics: the text of a report, what is left out, and that no value can break the format. */
 #include "agent/metrics/exposition.h"
 #include "agent/metrics/metrics_text.h"
 #include "agent/report/report.h"
@@ -77,7 +77,7 @@ Test(metrics_text, every_sample_names_job_and_node)
     free(text);
 }
 
-Test(metrics_text, tells_what_is_committed_and_what_is_lost)
+Test(metrics_text, reports_what_is_committed_and_what_is_lost)
 {
     struct report r = in_a_term();
     expect_line(&r, "tierckpt_newest_version_step{job_id=\"llm\",node=\"n7\",tier=\"memory\"} 120");
@@ -87,7 +87,7 @@ Test(metrics_text, tells_what_is_committed_and_what_is_lost)
     expect_line(&r, "tierckpt_updated_timestamp_seconds{job_id=\"llm\",node=\"n7\"} 1700000000.123");
 }
 
-Test(metrics_text, leaves_out_what_is_not_known)
+Test(metrics_text, leaves_out_unknown_values)
 {
     struct report r = some_report();
     expect_no_sample(&r, "tierckpt_nodes");
@@ -100,7 +100,7 @@ Test(metrics_text, leaves_out_what_is_not_known)
     expect_no_sample(&r, "tierckpt_slots");
 }
 
-Test(metrics_text, counts_of_things_that_never_happened_are_there_as_zeros)
+Test(metrics_text, counts_of_events_that_never_happened_are_zero)
 {
     struct report r = some_report();
     expect_line(&r, "tierckpt_digest_mismatches_total{job_id=\"llm\",node=\"n7\",tier=\"memory\"} 0");
@@ -108,7 +108,7 @@ Test(metrics_text, counts_of_things_that_never_happened_are_there_as_zeros)
     expect_line(&r, "tierckpt_versions_total{job_id=\"llm\",node=\"n7\",result=\"committed\"} 0");
 }
 
-Test(metrics_text, an_operation_under_way_has_its_age)
+Test(metrics_text, an_operation_in_progress_has_its_age)
 {
     struct report r = in_a_term();
     expect_line(&r, "tierckpt_operation_seconds{job_id=\"llm\",node=\"n7\",operation=\"drain\"} 0.000");
@@ -219,7 +219,7 @@ Test(metrics_text, no_value_breaks_the_format)
     }
 }
 
-/* ---- the format itself --------------------------------------------------------------------------------------- */
+/* ---- the format itself ----------------------------------------------------------------------------------------- */
 
 static void expect_value(const char *value, const char *shown)
 {
@@ -264,7 +264,7 @@ Test(exposition, numbers_are_exact)
     free(text);
 }
 
-Test(exposition, what_does_not_fit_is_no_text_at_all)
+Test(exposition, a_text_that_does_not_fit_is_not_written_at_all)
 {
     struct exposition x;
     size_t len = 0;
@@ -276,7 +276,7 @@ Test(exposition, what_does_not_fit_is_no_text_at_all)
     cr_assert_null(exposition_end(&x, &len));
 }
 
-Test(exposition, labels_that_do_not_fit_are_no_text_either)
+Test(exposition, labels_that_do_not_fit_are_not_written_either)
 {
     struct exposition x;
     size_t len = 0;

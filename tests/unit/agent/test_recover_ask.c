@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an agent tells a recovery about itself. It has no memory for shards here, and knows no other agents. */
+ * What an agent reports to a recovery about itself. It has no memory for shards here, and knows no other agents. */
 #include "agent/driver/slot_ops.h"
 #include "agent/recovery/recover_ask.h"
 #include "agent/recovery/recover_internal.h"
@@ -11,12 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static int head = -1; /* of the agent's state, in the hands of its supervisor */
+static int head = -1; /* of the agent's state, as its supervisor keeps it */
 static struct memory *memory;
 static struct slot_ops *slot_ops;
 
-/* ---- what recover_ask.c needs of the rest of the agent ------------------------------------------------------------
- */
+/* ---- what recover_ask.c needs of the rest of the agent --------------------------------------------------------- */
 
 const struct node_info *peers_self(const struct peers *peers)
 {
@@ -54,8 +53,7 @@ tck_status_t peer_send(struct peer *peer, uint16_t type, const void *data, size_
     return TCK_ERR_UNREACHABLE;
 }
 
-/* ---- one agent ----------------------------------------------------------------------------------------------------
- */
+/* ---- one agent ------------------------------------------------------------------------------------------------- */
 
 static tck_status_t store(void *ctx, const char *name, int fd, struct error *err)
 {
@@ -72,7 +70,7 @@ static void drop(void *ctx, const char *name)
     (void)name;
 }
 
-/* Begins with what the agent before it has left. */
+/* Starts with the state that the agent before it has left. */
 static struct hard_state *start(void)
 {
     struct hard_state_setup setup = {.store_fd = store, .drop_fd = drop};
@@ -86,7 +84,7 @@ static struct hard_state *start(void)
     return state;
 }
 
-/* As the coordinator of a later term gets it; the caller frees it. */
+/* The inventory as the coordinator of a later term receives it; the caller frees it. */
 static struct inventory ask(struct hard_state *state)
 {
     struct recoveries rs = {.needs = {.state = state, .memory = memory, .slot_ops = slot_ops}};
@@ -118,8 +116,8 @@ static void tear_down(void)
 
 TestSuite(recover_ask, .init = set_up, .fini = tear_down);
 
-/* It may be the only one left that was told. */
-Test(recover_ask, an_agent_that_restarted_says_what_its_base_took_the_place_of)
+/* It may be the only remaining agent that this was reported to. */
+Test(recover_ask, an_agent_that_restarted_reports_what_its_base_replaced)
 {
     struct hard_state *state = start();
     hard_state_put_base(state, 4, (struct version){3, 20}, "version 3.30 is damaged");
@@ -133,7 +131,7 @@ Test(recover_ask, an_agent_that_restarted_says_what_its_base_took_the_place_of)
     hard_state_free(state);
 }
 
-Test(recover_ask, an_agent_that_has_restored_nothing_says_so)
+Test(recover_ask, an_agent_that_has_restored_nothing_reports_that)
 {
     struct hard_state *state = start();
     struct inventory inventory = ask(state);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Looks at a version's manifest for all shards of a node at once. Storage, the pool and the list of operations are the
+ * Reads of a version's manifest for all shards of a node at once. Storage, the pool and the list of operations are the
  * test's. */
 #include "agent/driver/term.h"
 #include "agent/replication/stored_files.h"
@@ -26,7 +26,7 @@ static uint32_t finds, looks, ops;
 static struct error outcome;
 static bool no_memory;
 
-/* ---- what it needs of others ------------------------------------------------------------------------------------- */
+/* ---- what stored_files.c needs of the rest of the agent -------------------------------------------------------- */
 
 tck_status_t pool_submit(struct pool *pool, pool_work_fn *work_fn, pool_done_fn *done_fn, void *ctx)
 {
@@ -55,7 +55,7 @@ void storage_end(struct storage_op *ended)
     ops--;
 }
 
-/* The last shard is not there. */
+/* The last shard is missing. */
 void persistent_find(struct persistent *p, struct version version, struct found_file *found, uint32_t count)
 {
     (void)p;
@@ -118,9 +118,9 @@ static void tear_down(void)
 
 TestSuite(stored_files, .init = set_up, .fini = tear_down);
 
-/* ---- tests ------------------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------------------------- */
 
-Test(stored_files, one_look_is_enough_for_all_shards_of_the_node)
+Test(stored_files, one_read_is_enough_for_all_shards_of_the_node)
 {
     cr_assert_eq(take(saved, 1), TCK_ERR_BUSY);
     for (uint32_t i = 0; i < SHARDS; i++) {
@@ -136,7 +136,7 @@ Test(stored_files, one_look_is_enough_for_all_shards_of_the_node)
     cr_assert_eq(finds, 1);
 }
 
-Test(stored_files, what_was_taken_is_looked_for_again)
+Test(stored_files, a_file_that_was_taken_is_read_again)
 {
     cr_assert_eq(look_for(saved), TCK_OK);
     end_look(false);
@@ -159,7 +159,7 @@ Test(stored_files, the_files_of_one_version_are_not_those_of_another)
     cr_assert_eq(take(saved, 2), TCK_ERR_BUSY, "only the last one is kept");
 }
 
-Test(stored_files, a_look_that_hangs_fails_for_all_who_wait_and_its_late_result_is_ignored)
+Test(stored_files, a_read_that_hangs_fails_for_all_waiting_callers_and_its_late_result_is_ignored)
 {
     struct error why;
     (void)error_set(&why, TCK_ERR_TIMEDOUT, "it hangs");
@@ -179,7 +179,7 @@ Test(stored_files, a_look_that_hangs_fails_for_all_who_wait_and_its_late_result_
     cr_assert_eq(take(saved, 2), TCK_OK);
 }
 
-Test(stored_files, the_end_of_the_term_ends_the_look_and_what_is_known)
+Test(stored_files, the_end_of_the_term_ends_the_read_and_drops_its_results)
 {
     cr_assert_eq(look_for(saved), TCK_OK);
     end_look(false);
@@ -190,7 +190,7 @@ Test(stored_files, the_end_of_the_term_ends_the_look_and_what_is_known)
     cr_assert_eq(take(saved, 1), TCK_ERR_BUSY);
 }
 
-Test(stored_files, a_look_that_is_canceled_or_cannot_begin_is_an_error)
+Test(stored_files, a_read_that_is_canceled_or_cannot_begin_is_an_error)
 {
     cr_assert_eq(look_for(saved), TCK_OK);
     end_look(true);

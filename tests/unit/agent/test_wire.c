@@ -11,7 +11,7 @@ WIRE_MESSAGES(CODEC)
 
 static const struct hash128 some_hash = {0x0123456789abcdef, 0xfedcba9876543210};
 
-Test(wire, beat_holds_as_a_codec_must)
+Test(wire, beat_passes_the_checks_of_a_codec)
 {
     struct wire_beat m = {.term = 3, .from_coordinator = true, .mem_steps = 10, .storage_steps = 100, .from_step = 5};
     m.decision =
@@ -22,7 +22,7 @@ Test(wire, beat_holds_as_a_codec_must)
     codec_check(&wire_beat_codec, &m);
 }
 
-Test(wire, beat_of_an_agent_without_a_term_holds_too)
+Test(wire, beat_of_an_agent_without_a_term_passes_them_too)
 {
     struct wire_beat m = {.term = 3};
     codec_check(&wire_beat_codec, &m);
@@ -42,7 +42,7 @@ Test(wire, beat_fits_in_a_heartbeat)
     writer_free(&w);
 }
 
-Test(wire, notes_and_questions_hold_as_codecs_must)
+Test(wire, notes_and_questions_pass_the_checks_of_a_codec)
 {
     struct wire_note note = {.term = 7};
     struct wire_ask ask = {.term = 7, .asking = 2, .step = TCK_NEWEST, .dry = true};
@@ -54,7 +54,7 @@ Test(wire, notes_and_questions_hold_as_codecs_must)
     codec_check(&wire_refused_codec, &refused);
 }
 
-Test(wire, the_question_who_holds_the_job_and_its_answer_hold_as_codecs_must)
+Test(wire, the_question_about_the_holder_and_its_answer_pass_the_checks_of_a_codec)
 {
     struct wire_holder_ask ask = {.term = 7, .asking = 3, .run_id = "torchelastic:x", .at_least = 8};
     struct wire_holder holder = {
@@ -91,7 +91,7 @@ Test(wire, drained_carries_the_chunk_digests_of_each_file)
     codec_check(&wire_drained_codec, &m);
 }
 
-Test(wire, drained_says_why_not)
+Test(wire, drained_carries_the_reason_of_a_failure)
 {
     struct wire_drained m = {.term = 2, .version = {2, 30}, .why = "/save/job: No space left on device"};
     codec_check(&wire_drained_codec, &m);
@@ -112,7 +112,7 @@ Test(wire, inventory_carries_remembered_nodes)
     codec_check(&wire_inventory_codec, &m);
 }
 
-Test(wire, fetch_and_its_answers_hold_as_codecs_must)
+Test(wire, fetch_and_its_answers_pass_the_checks_of_a_codec)
 {
     struct wire_fetch fetch = {.term = 2, .shard = 3, .version = {1, 9}, .source = SOURCE_PEER};
     strcpy(fetch.from.name, "b");
