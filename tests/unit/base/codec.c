@@ -14,7 +14,7 @@ static uint8_t *copy_exact(const uint8_t *bytes, size_t len)
     return exact;
 }
 
-/* True if the bytes decode; then the value, which may point into them, must encode to the same bytes again. */
+/* Returns true if the bytes decode; the value, which may point into them, must then encode to the same bytes again. */
 static bool decodes(const struct codec *codec, const uint8_t *bytes, size_t len)
 {
     void *value = calloc(1, codec->size);

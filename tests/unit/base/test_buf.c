@@ -94,7 +94,7 @@ Test(buf, no_length_can_wrap_around)
     cr_assert(r.failed);
 }
 
-Test(buf, empty_input_holds_an_empty_view)
+Test(buf, empty_input_contains_an_empty_view)
 {
     struct reader r = reader_of(NULL, 0);
 

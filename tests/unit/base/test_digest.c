@@ -29,7 +29,7 @@ Test(digest, crc32c_gives_the_published_values)
     cr_assert_eq(crc32c(0, NULL, 0), 0);
 }
 
-Test(digest, crc32c_goes_on_from_an_earlier_result)
+Test(digest, crc32c_continues_from_an_earlier_result)
 {
     for (size_t cut = 0; cut <= 9; cut++) {
         cr_assert_eq(crc32c(crc32c(0, "123456789", cut), "123456789" + cut, 9 - cut), 0xE3069283);
@@ -40,7 +40,7 @@ Test(digest, hash128_is_xxh3)
 {
     struct hash128 empty = hash128_of("", 0);
 
-    cr_assert_eq(empty.hi, 0x99aa06d3014798d8); /* of the xxHash specification */
+    cr_assert_eq(empty.hi, 0x99aa06d3014798d8); /* from the xxHash specification */
     cr_assert_eq(empty.lo, 0x6001c324468d497f);
 }
 
@@ -55,7 +55,7 @@ Test(digest, chunks_cover_the_image)
     cr_assert_eq(chunk_size(2 * (uint64_t)CHUNK_BYTES, 1), CHUNK_BYTES);
 }
 
-/* As the header defines it, built in one piece. */
+/* The root as the header defines it, computed in one piece. */
 static struct hash128 expected_root(const uint32_t *crcs, uint64_t len)
 {
     struct writer w = writer_new(0);
@@ -107,7 +107,7 @@ Test(digest, one_flipped_bit_changes_its_chunk_and_the_root_only)
     free(image);
 }
 
-Test(digest, root_tells_lengths_apart_that_have_no_other_difference)
+Test(digest, root_differs_for_images_that_differ_only_in_length)
 {
     static const uint32_t crcs[1] = {0};
 

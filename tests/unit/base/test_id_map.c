@@ -34,7 +34,7 @@ Test(id_map, finds_each_of_many_and_no_other)
     cr_assert_eq(id_map_find(&map, id_of(1)), ID_MAP_NONE);
 }
 
-Test(id_map, ids_that_follow_each_other_or_differ_in_high_bits_alone_are_apart)
+Test(id_map, consecutive_ids_and_ids_that_differ_only_in_high_bits_are_distinct)
 {
     struct id_map map = {0};
     for (uint32_t i = 0; i < MANY; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Addresses to listen at: what is read as which, and a socket that is opened there. */
+ * Addresses to listen at: how texts are parsed, and the socket that is opened there. */
 #include "base/listen_address.h"
 
 #include <arpa/inet.h>
@@ -73,7 +73,7 @@ Test(listen_address, refuses_everything_else)
     }
 }
 
-/* The address that is reported leads to the socket. */
+/* A client reaches the socket at the address that is reported. */
 static void expect_answer(const char *text)
 {
     struct listen_address a = parsed(text);
@@ -104,7 +104,7 @@ Test(listen_address, of_ipv6_is_opened_where_there_is_ipv6)
     expect_answer("[::1]:0");
 }
 
-Test(listen_address, that_is_taken_is_an_error)
+Test(listen_address, that_is_in_use_is_an_error)
 {
     struct listen_address a = parsed(":0");
     char at[LISTEN_ADDRESS_TEXT];

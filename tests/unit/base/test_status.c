@@ -33,7 +33,7 @@ Test(status, percent_m_is_the_errno_of_the_call_and_errno_stays)
     cr_assert_eq(errno, ELOOP);
 }
 
-Test(status, prefixes_stand_in_the_order_of_the_climb)
+Test(status, prefixes_are_in_the_order_from_caller_to_callee)
 {
     struct error err;
 

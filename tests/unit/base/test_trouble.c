@@ -30,7 +30,7 @@ Test(trouble, a_step_that_fails_again_counts_once)
     cr_expect_eq(t.newest_step, 10);
 }
 
-Test(trouble, what_kept_no_step_from_storage_counts_none)
+Test(trouble, an_error_that_kept_no_step_from_storage_counts_none)
 {
     struct trouble t = {0};
     trouble_add(&t, 0, &full, 1);
@@ -40,7 +40,7 @@ Test(trouble, what_kept_no_step_from_storage_counts_none)
     cr_expect_eq(t.first_step, 30);
 }
 
-Test(trouble, is_shown_and_looked_at)
+Test(trouble, is_reported_and_read)
 {
     static struct shared_trouble shared;
     struct trouble t = {0}, seen;
@@ -53,7 +53,7 @@ Test(trouble, is_shown_and_looked_at)
     cr_expect_str_eq(seen.text, full.text);
 }
 
-Test(trouble, of_a_writer_that_died_while_writing_nothing_is_believed)
+Test(trouble, is_ignored_if_its_writer_died_while_writing)
 {
     static struct shared_trouble shared;
     struct trouble seen;
@@ -61,7 +61,7 @@ Test(trouble, of_a_writer_that_died_while_writing_nothing_is_believed)
     cr_expect_not(trouble_look(&shared, &seen));
 }
 
-Test(trouble, a_code_that_is_none_is_refused)
+Test(trouble, an_unknown_code_is_refused)
 {
     struct writer w = writer_new(0);
     write_u32(&w, 70000);
