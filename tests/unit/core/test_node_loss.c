@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * When a node that is down counts as lost. */
+ * The conditions for a node that is down to count as lost. */
 #include "core/node_loss.h"
 
 #include <criterion/criterion.h>
@@ -11,21 +11,21 @@ static struct node_absence down(void)
     return (struct node_absence){.since_ms = SINCE, .peer_timeout_ms = NODE_BACK_MS / 2};
 }
 
-Test(node_loss, a_node_that_is_there_is_not_lost)
+Test(node_loss, a_node_that_is_up_is_not_lost)
 {
     struct node_absence there = down();
     there.since_ms = 0;
     cr_assert_eq(node_loss_judge(&there, SINCE + NODE_BACK_MS), NODE_LOSS_NONE);
 }
 
-Test(node_loss, its_agent_has_time_to_be_started_again)
+Test(node_loss, its_agent_has_time_to_restart)
 {
     struct node_absence a = down();
     cr_assert_eq(node_loss_judge(&a, SINCE + NODE_BACK_MS - 1), NODE_LOSS_NONE);
     cr_assert_eq(node_loss_judge(&a, SINCE + NODE_BACK_MS), NODE_LOSS_REPORT);
 }
 
-Test(node_loss, a_longer_time_to_be_heard_of_is_also_one_to_come_back)
+Test(node_loss, a_longer_peer_timeout_also_gives_more_time_to_return)
 {
     struct node_absence a = down();
     a.peer_timeout_ms = 3 * NODE_BACK_MS;
