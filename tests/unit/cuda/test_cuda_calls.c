@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The module's table over a CUDA runtime of our own, which remembers what it was asked. As the real one it gives a
- * thread that has no context one on device 0, unless the call is one of the few that need none. */
+ * The module's table over the test's own CUDA runtime, which records its calls. Like the real one it gives a thread
+ * without a context one on device 0, unless the call is one of the few that need none. */
 #include "cuda/calls.h"
 
 #include <criterion/criterion.h>
@@ -23,7 +23,7 @@ static void lazy(void)
     }
 }
 
-/* ---- the driver's -------------------------------------------------------------------------------------------- */
+/* ---- the calls of the driver ----------------------------------------------------------------------------------- */
 
 static int current_of_driver(void **context)
 {
@@ -37,7 +37,7 @@ static int set_current_of_driver(void *context)
     return 0;
 }
 
-/* ---- the runtime's ------------------------------------------------------------------------------------------- */
+/* ---- the calls of the runtime ---------------------------------------------------------------------------------- */
 
 int cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version, unsigned long long flags,
                                      int *found);
@@ -77,7 +77,7 @@ int cudaThreadExchangeStreamCaptureMode(int *exchanged)
     return refused;
 }
 
-/* What the table names too, and nobody calls here. */
+/* The table's other functions, which are not called here. */
 #define UNUSED(name)  \
     int name(void);   \
     int name(void)    \
@@ -133,7 +133,7 @@ int kernels_digest_pieces(void *stream, const struct gather_piece *pieces, uint3
     return NEVER;
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------------------------- */
 
 cuda_calls_fn tierckpt_cuda_calls;
 
@@ -151,7 +151,7 @@ static void setup(void)
 
 TestSuite(cuda_calls, .init = setup);
 
-Test(cuda_calls, a_thread_that_comes_to_its_device_takes_memory_of_no_other_one)
+Test(cuda_calls, a_thread_that_enters_its_device_takes_memory_of_no_other_one)
 {
     cr_assert_eq(calls->enter(3, &before), 0);
     cr_assert_eq(current, 3);
@@ -174,7 +174,7 @@ Test(cuda_calls, a_thread_gets_back_the_device_and_the_mode_that_it_had)
     cr_assert_eq(mode, 1);
 }
 
-Test(cuda_calls, a_device_that_cannot_be_entered_leaves_nothing_to_put_back)
+Test(cuda_calls, a_device_that_cannot_be_entered_leaves_nothing_to_restore)
 {
     current = 1, refused = 700;
     cr_assert_eq(calls->enter(2, &before), 700);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The kernels' bodies, lane by lane, beside memcpy and the host's digests. What nvcc makes of them needs a device. */
+ * Compares the kernels' bodies, lane by lane, with memcpy and the host's digests. The code that nvcc generates from
+ * them needs a device. */
 #include "kernels_on_host.h"
 
 #include <criterion/criterion.h>
@@ -22,7 +23,7 @@ static uint8_t *new_bytes(size_t len)
     return bytes;
 }
 
-/* All lanes from memory that ends where the piece ends: a sanitizer sees what is read or written beside it. */
+/* Runs all lanes on memory that ends where the piece ends, so that a sanitizer finds any access outside it. */
 static void check_copy(const uint8_t *src, size_t bytes, unsigned to_skew, unsigned from_skew)
 {
     uint8_t *from = malloc(from_skew + bytes), *to = malloc(to_skew + bytes + GUARD); /* multiples of 16 */
@@ -81,7 +82,7 @@ Test(cuda_kernels, no_byte_is_written_by_two_lanes)
     }
 }
 
-/* Pieces of all lengths up to count, packed one behind the other, apart from a byte between each two. */
+/* Pieces of all lengths up to count, packed one after the other, with one byte between each two. */
 static uint64_t odd_pieces(struct gather_piece *pieces, uint32_t count, const uint8_t *memory)
 {
     uint64_t at = 0;
@@ -93,7 +94,7 @@ static uint64_t odd_pieces(struct gather_piece *pieces, uint32_t count, const ui
     return at;
 }
 
-Test(cuda_kernels, what_is_gathered_and_scattered_is_what_was_there)
+Test(cuda_kernels, gathered_and_scattered_bytes_are_unchanged)
 {
     enum { COUNT = 600 };
     struct gather_piece pieces[COUNT];
@@ -165,7 +166,7 @@ Test(cuda_kernels, every_odd_length_has_the_hosts_digest)
     free(image);
 }
 
-/* As a shard is: what the host wrote itself, tensors of odd lengths, and zeros between them. */
+/* An image like that of a shard: bytes that the host wrote, tensors of odd lengths, and zeros between them. */
 Test(cuda_kernels, contributions_of_pieces_make_the_digest_of_the_whole)
 {
     enum { COUNT = 40 };
