@@ -187,7 +187,7 @@ bool rig_image_has(struct rig *rig, const struct tensor *tensor, uint8_t value)
     return is_filled(tensor, fake_agent_image(&rig->agent, record->shard) + record->image_offset, value);
 }
 
-/* The records lie in the order of their offsets in a shard; there is one. */
+/* The records are in the order of their offsets in a shard; there is one. */
 static bool gaps_are_zero(struct rig *rig)
 {
     const struct shard *shard = &rig->client->layout.shards[0];

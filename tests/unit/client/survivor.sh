@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The example dies and is restored by agents as they are built: survivor.sh <survivor> <directory of the programs>
-# An empty directory leaves it to the library to find them.
+# The example is killed and restored by the agents of this build: survivor.sh <survivor> <directory of the programs>
+# If the directory is empty, the library finds the programs.
 set -u
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
