@@ -17,7 +17,7 @@ ConfigSource = str | os.PathLike[str] | dict[str, Any] | None
 Overrides = dict[str, Any] | None
 """Keys that override those of a configuration."""
 
-PATH_ENDINGS = ("_dir", "_path", "_file", "_mount")
+PATH_ENDINGS = ("_dir", "_path", "_file", "_textfile", "_mount")
 """Of the names of keys whose values are paths."""
 
 
