@@ -259,8 +259,7 @@ static void lower_case(const char *name, char *out, size_t cap)
 {
     size_t len = 0;
     for (; name[len] != '\0' && len < cap - 1; len++) {
-        int c = (unsigned char)name[len];
-        out[len] = (char)tolower(c);
+        out[len] = (char)(tolower)((unsigned char)name[len]); /* the function: its macro is a page of code */
     }
     out[len] = '\0';
 }
