@@ -33,5 +33,8 @@ enum holder_verdict holder_judge(const struct holder_claim *claim)
     if (claim->held > 0) {
         return claim->since_ms < HOLDER_END_MS ? HOLDER_WAIT : HOLDER_HELD;
     }
-    return claim->silent > 0 && claim->since_ms < HOLDER_ANSWER_MS ? HOLDER_WAIT : HOLDER_FREE;
+    if (claim->silent > 0 && claim->since_ms < HOLDER_ANSWER_MS) {
+        return HOLDER_WAIT;
+    }
+    return claim->second ? HOLDER_SECOND : HOLDER_FREE;
 }

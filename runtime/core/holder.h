@@ -41,6 +41,7 @@ struct holder_claim {
     bool takeover;     /* its start is configured to take the job over */
     uint32_t silent;   /* agents of the terms before that have not answered yet */
     uint32_t held;     /* agents whose newest answer is that trainers there would lose the job */
+    bool second;       /* an agent of the job has answered that runs beside the one which its node has now */
     uint64_t since_ms; /* how long ago the questions began */
 };
 
@@ -48,11 +49,13 @@ enum holder_verdict {
     HOLDER_FREE,       /* claim the term */
     HOLDER_WAIT,       /* ask those that have not answered, and again those where trainers were alive */
     HOLDER_HELD,       /* refuse: trainers are alive */
+    HOLDER_SECOND,     /* refuse: another agent on the same node may have newer versions in its memory */
     HOLDER_SUPERSEDED, /* refuse: another start has claimed a term after the claimer's own */
 };
 
 /* A claimer that has a term may begin another one only if its own is the newest; otherwise its term is over, and it
- * cannot come back. A claimer that is starting is refused while trainers of another run are alive. */
+ * cannot come back. A claimer that is starting is refused while trainers of another run are alive, or a second
+ * agent runs on a node. */
 enum holder_verdict holder_judge(const struct holder_claim *claim);
 
 #endif

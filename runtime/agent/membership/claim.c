@@ -142,8 +142,9 @@ static tck_status_t held_error(struct claim *c)
         time_text(term != NULL ? term->wall_ms : 0, since));
 }
 
-static tck_status_t second_agent_error(struct claim *c, const struct asked_agent *a)
+static tck_status_t second_agent_error(struct claim *c)
 {
+    const struct asked_agent *a = claim_second_agent(c);
     return error_set(
         &c->err, TCK_ERR_EXIST,
         "another agent of job %s runs on node %s, at %s, and its memory may have newer versions than storage: it has "
@@ -327,17 +328,6 @@ static void find_term(struct claim *c)
     }
 }
 
-/* A trainer that has a term knows its agents. */
-static void find_term_unless_two(struct claim *c)
-{
-    const struct asked_agent *second = c->facts.after == 0 && !c->facts.takeover ? claim_second_agent(c) : NULL;
-    if (second != NULL) {
-        claim_fail(c, second_agent_error(c, second));
-    } else {
-        find_term(c);
-    }
-}
-
 /* True if the claimer already has the newest term: the reply may have been lost. */
 static bool newest_is_ours(const struct claim *c)
 {
@@ -355,12 +345,15 @@ static void judge(struct claim *c)
     c->facts.newest_ours = newest_is_ours(c);
     switch (holder_judge(&c->facts)) {
     case HOLDER_FREE:
-        find_term_unless_two(c);
+        find_term(c);
         break;
     case HOLDER_WAIT:
         break;
     case HOLDER_HELD:
         claim_fail(c, held_error(c));
+        break;
+    case HOLDER_SECOND:
+        claim_fail(c, second_agent_error(c));
         break;
     case HOLDER_SUPERSEDED:
         claim_fail(c, superseded_error(c));
@@ -525,7 +518,7 @@ static uint64_t lowest_term(const struct claims_setup *needs, uint64_t wanted)
     struct version newest = {0};
     struct error err;
     if (needs->catalog != NULL && catalog_newest_commit(needs->catalog, UINT64_MAX, &newest, &err) != TCK_OK) {
-        log_warn("the catalog cannot be read, and is not asked which terms this node has taken part in: %s", err.text);
+        log_warn("the catalog cannot be read, so the terms of this node's earlier commits are unknown: %s", err.text);
     }
     known = newest.term > known ? newest.term : known;
     return wanted > known ? wanted : known + 1;

@@ -100,6 +100,7 @@ void claim_count_answers(struct claim *c)
             c->facts.newest = a->answer.adopted;
         }
     }
+    c->facts.second = claim_second_agent(c) != NULL;
     c->facts.since_ms = clock_ms() - c->asking_ms;
 }
 

@@ -68,6 +68,18 @@ Test(holder, a_start_waits_for_trainers_that_end_and_is_refused_if_they_do_not)
     cr_assert_eq(holder_judge(&c), HOLDER_FREE);
 }
 
+Test(holder, a_start_is_refused_while_a_second_agent_runs_on_a_node)
+{
+    struct holder_claim c = {.newest = 3, .second = true};
+    cr_assert_eq(holder_judge(&c), HOLDER_SECOND);
+    c.silent = 1;
+    cr_assert_eq(holder_judge(&c), HOLDER_WAIT, "trainers may be alive, whose error says more");
+    c.takeover = true;
+    cr_assert_eq(holder_judge(&c), HOLDER_FREE);
+    c = (struct holder_claim){.after = 3, .newest = 3, .second = true};
+    cr_assert_eq(holder_judge(&c), HOLDER_FREE, "a trainer that has a term knows its agents");
+}
+
 Test(holder, a_takeover_does_not_ask)
 {
     struct holder_claim c = {.newest = 3, .held = 1, .silent = 1, .takeover = true};
