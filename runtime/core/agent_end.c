@@ -28,7 +28,7 @@ enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms)
 bool agent_drains_alone(const struct agent_use *use, uint64_t now_ms)
 {
     bool alone = !use->trainers && !use->job_done && use->idle_since_ms != 0;
-    return alone && now_ms - use->idle_since_ms >= use->linger_ms / 2;
+    return alone && use->undrained && now_ms - use->idle_since_ms >= use->linger_ms / 2;
 }
 
 enum agent_deaf agent_deaf_judge(const struct agent_hearing *hearing, uint64_t now_ms)

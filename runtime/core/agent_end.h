@@ -17,8 +17,9 @@ struct agent_use {
     bool trainers;          /* there are some */
     uint64_t idle_since_ms; /* no trainer since; 0: there was one at the last look */
     bool job_done;
-    bool writes; /* a drain or a note is being written; without the note that the job has ended well, the next launch
-                    would blame the version */
+    bool writes;    /* a drain or a note is being written; without the note that the job has ended well, the next launch
+                       would blame the version */
+    bool undrained; /* the newest commit is not on storage, and no drain of it is wanted */
     uint64_t linger_ms;
 };
 
@@ -31,7 +32,7 @@ enum agent_leave {
 };
 
 enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms);
-/* Whether it is time to bring to storage what only memory has, because no trainer may come back for it. */
+/* Whether it is time to ask for a drain of the newest commit, because no trainer may come back for it. */
 bool agent_drains_alone(const struct agent_use *use, uint64_t now_ms);
 
 struct agent_hearing {

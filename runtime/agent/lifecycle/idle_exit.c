@@ -18,7 +18,7 @@
 struct idle_exit {
     struct idle_exit_setup needs;
     uint64_t idle_since_ms; /* since when no trainer has been connected; 0: one is */
-    bool drain_asked;       /* since then */
+    bool drain_logged;      /* since then */
     bool job_done;
     bool stop_forced; /* exit even if trainers are running */
 };
@@ -37,16 +37,22 @@ static bool only_memory_has_newest(const struct term_context *tc)
     return version_cmp(d->watermark, d->published) > 0;
 }
 
-/* The agents of all nodes ask; one request is enough. */
+static bool is_undrained(const struct term_context *tc)
+{
+    return only_memory_has_newest(tc) && !node_decision(tc->node)->drain_wanted && !draining(tc);
+}
+
+/* The agents of all nodes ask, each until the decision says that a drain is wanted: a request may be lost. */
 static void drain_alone(struct idle_exit *x, const struct agent_use *use)
 {
-    struct term_context *tc = *x->needs.term;
-    if (x->drain_asked || !only_memory_has_newest(tc) || !agent_drains_alone(use, clock_ms())) {
+    if (!agent_drains_alone(use, clock_ms())) {
         return;
     }
-    x->drain_asked = true;
-    log_info("no trainer has come back for half of linger_s: what only memory has goes to storage");
-    rpc_ask_drain(tc);
+    if (!x->drain_logged) {
+        log_info("no trainer has come back for half of linger_s: the newest version in memory is drained to storage");
+    }
+    x->drain_logged = true;
+    rpc_ask_drain(*x->needs.term);
 }
 
 /* Nobody has asked for this end, so it says what ends with it. */
@@ -56,7 +62,7 @@ static void warn_of_loss(const struct idle_exit *x)
     if (only_memory_has_newest(tc)) {
         const struct decision *d = node_decision(tc->node);
         log_warn("version %" PRIu64 ".%" PRIu64 " is only in memory, and this node's part of it is lost now: it could "
-                 "not be brought to storage (see above why). A longer linger_s keeps memory for longer",
+                 "not be drained to storage, for the reasons logged above. A longer linger_s keeps memory for longer",
                  d->watermark.term, d->watermark.step);
     }
 }
@@ -77,11 +83,12 @@ void idle_exit_tick(struct idle_exit *x)
                             .idle_since_ms = x->idle_since_ms,
                             .job_done = x->job_done,
                             .writes = draining(*x->needs.term) || metadata_is_pending(x->needs.metadata),
+                            .undrained = is_undrained(*x->needs.term),
                             .linger_ms = (uint64_t)x->needs.config->linger_s * 1000};
     switch (agent_leave_judge(&use, clock_ms())) {
     case AGENT_IN_USE:
         x->idle_since_ms = 0;
-        x->drain_asked = false;
+        x->drain_logged = false;
         break;
     case AGENT_IDLE:
         x->idle_since_ms = x->idle_since_ms ? x->idle_since_ms : clock_ms();
@@ -103,7 +110,7 @@ void idle_exit_tick(struct idle_exit *x)
 void idle_exit_trainer_connected(struct idle_exit *x)
 {
     x->job_done = false;
-    x->drain_asked = false;
+    x->drain_logged = false;
     x->idle_since_ms = 0;
 }
 

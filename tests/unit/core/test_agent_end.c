@@ -53,13 +53,17 @@ Test(agent_leave, waits_for_the_linger_time_whatever_it_writes)
 Test(agent_leave, leaves_half_of_the_linger_time_to_drain_what_only_memory_has)
 {
     struct agent_use use = idle();
+    use.undrained = true;
     cr_assert_not(agent_drains_alone(&use, SINCE + LINGER / 2 - 1));
     cr_assert(agent_drains_alone(&use, SINCE + LINGER / 2));
     use.trainers = true;
     cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "a trainer is there");
     use = done();
+    use.undrained = true;
     cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "the user has ended the job without it");
-    use = (struct agent_use){.linger_ms = LINGER};
+    use = idle();
+    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "it is on storage, or a drain is wanted already");
+    use = (struct agent_use){.undrained = true, .linger_ms = LINGER};
     cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "the time begins now");
 }
 
