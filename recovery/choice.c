@@ -61,9 +61,9 @@ static struct passed_over judge(const struct choice *c, const struct seen_versio
     return verdict;
 }
 
-/* A version of another layout is read from storage, or waited for there; otherwise it is lost. False: look further. One
- * that is complete in memory is waited for even if nobody knows of its commit: all who had learned of it may be lost.
- * In its own layout it would be restored for the same reason. */
+/* A version of another layout can only be read from storage. If it is not there but complete in memory, it has to be
+ * published first, even if no agent knows of its commit: those that knew may be lost. In its own layout it would be
+ * restored for the same reason. In all other cases it is lost. False: the search continues. */
 static bool settles_otherwise(const struct choice *c, struct passed_over *verdict)
 {
     if (!verdict->other_layout || verdict->poisoned) {
@@ -233,7 +233,8 @@ static void end_without(struct choice *c)
 
 /* ---- all -------------------------------------------------------------------------------------------------------- */
 
-/* Users are told that only memory has a version if storage was seen and lacks it. Otherwise it may be read later. */
+/* The error says that the version exists in memory only if storage was listed and lacks it. If storage was not listed,
+ * it may have the version. */
 static void end_unsaved(struct choice *c, const struct passed_over *verdict)
 {
     if (!pass_unfit(c, verdict->version, true)) {
@@ -504,7 +505,7 @@ static void explain_version(const struct plan_input *input, struct plan *plan)
     if (newest_counted(plan) != NULL) {
         snprintf(plan->passed_text, sizeof(plan->passed_text), "%s", what);
     } else if (input->step == TCK_NEWEST && version_none(input->only)) {
-        snprintf(plan->passed_text, sizeof(plan->passed_text), "%s", told_before(input, v));
+        snprintf(plan->passed_text, sizeof(plan->passed_text), "%s", passed_over_before(input, v));
     }
     const char *joint = plan->passed_count > 0 ? "; " : "";
     snprintf(plan->reason, sizeof(plan->reason), "%s%s" V_FMT " is %s", what, joint, V_ARG(v),

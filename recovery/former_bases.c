@@ -12,15 +12,15 @@ bool was_restored_before(const struct plan_input *input, struct version version)
     return false;
 }
 
-/* Of several texts that of the newest term counts. A later term without a text may have chosen the same version when
- * nobody could be reached who remembered why. */
-const char *told_before(const struct plan_input *input, struct version version)
+/* If agents remember different texts, the one of the newest term is returned. A newer term may have no text: it chose
+ * the same version, but could not reach any agent that remembered the reason. */
+const char *passed_over_before(const struct plan_input *input, struct version version)
 {
     const struct inventory *newest = NULL;
     for (uint32_t i = 0; i < input->inventory_count; i++) {
         const struct inventory *inventory = &input->inventories[i];
-        bool tells = version_is(inventory->base, version) && inventory->passed_over[0] != '\0';
-        if (tells && (newest == NULL || inventory->base_term > newest->base_term)) {
+        bool explains = version_is(inventory->base, version) && inventory->passed_over[0] != '\0';
+        if (explains && (newest == NULL || inventory->base_term > newest->base_term)) {
             newest = inventory;
         }
     }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What agents remember of the versions that were chosen before to be restored, and of what those took the place of.
- * Pure. */
+ * Bases of earlier terms: the versions that were restored, and the newer ones that were passed over for them. Agents
+ * remember both in their inventories. Pure. */
 #ifndef TCK_RECOVERY_FORMER_BASES_H
 #define TCK_RECOVERY_FORMER_BASES_H
 
 #include "recovery/plan.h"
 
-/* Trainers may have restored this version, so users are told if it is passed over, even if its commit is not known. */
+/* Whether an earlier term chose this version as its base. Trainers may have restored it, so passing it over is reported
+ * to the user, even if no commit of it is known. */
 bool was_restored_before(const struct plan_input *input, struct version version);
-/* Which newer version this one took the place of when it was chosen before, and why; "": none. The term that chose it
- * may have ended before its trainers were told. */
-const char *told_before(const struct plan_input *input, struct version version);
+/* The newer version that was passed over when this one was chosen in an earlier term, and why; "" if none was. That
+ * term may have ended before it could report this to its trainers. */
+const char *passed_over_before(const struct plan_input *input, struct version version);
 
 #endif

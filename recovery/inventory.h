@@ -17,15 +17,15 @@
     F(bool, committed) /* the holder had learned the commit */
 SCHEMA_STRUCT(holding, HOLDING_FIELDS)
 
-#define NODE_INVENTORY_FIELDS(F)                                                                                 \
-    F(constant, u8, INVENTORY_FORMAT)                                                                            \
-    F(part, node_info, node)                                                                                     \
-    /* newest commit this agent knew, over all terms; a hint, and what "lost" is measured by */                  \
-    F(version, watermark)                                                                                        \
-    F(u64, newest_step)                    /* newest step any of its trainers had begun to save */               \
-    F(version, base)                       /* that was chosen last to be restored, as far as this agent knows */ \
-    F(u64, base_term)                      /* the term that chose it; 0: not known */                            \
-    F(str, passed_over, PASSED_TEXT_BYTES) /* "", or which newer version it took the place of, and why */        \
+#define NODE_INVENTORY_FIELDS(F)                                                                                   \
+    F(constant, u8, INVENTORY_FORMAT)                                                                              \
+    F(part, node_info, node)                                                                                       \
+    /* newest commit this agent knew, over all terms; a hint, and what "lost" is measured by */                    \
+    F(version, watermark)                                                                                          \
+    F(u64, newest_step)                    /* newest step any of its trainers had begun to save */                 \
+    F(version, base)                       /* the version chosen last for a restore, as far as this agent knows */ \
+    F(u64, base_term)                      /* the term that chose it; 0: not known */                              \
+    F(str, passed_over, PASSED_TEXT_BYTES) /* the newer version passed over for it, and why; "": none was */       \
     F(list, holding, holdings, count, INVENTORY_HOLDINGS_MAX) /* owned; sorted by shard, then version */
 SCHEMA_STRUCT(inventory, NODE_INVENTORY_FIELDS)
 SCHEMA_DECLARE(inventory)

@@ -426,8 +426,8 @@ static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
     return TCK_OK;
 }
 
-/* Whoever empties a directory in use may leave it to the job without its marker, and then no later start would accept
- * it. */
+/* If the directory is emptied while the job uses it, the job keeps writing there without its marker, and no later start
+ * would accept the directory. */
 static void keep_marker(const struct persistent *p)
 {
     struct error err;

@@ -97,7 +97,7 @@ static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint6
     return status;
 }
 
-/* A term that is over reserves none: they would be above those of the start that ended it. Terms above the requested
+/* A term that has ended reserves none, because they would be above the term that ended it. Terms above the requested
  * ones belong to a reservation whose agent is gone or to a start that went past ours; ours is not extended then, since
  * a reservation must be contiguous. */
 tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve *wanted, uint64_t *first_out,

@@ -19,9 +19,9 @@
 #define TRIES    3
 #define ROUND_MS 2000
 
-/* Until the user is told what the call waits for, and until that is said again. */
-#define FIRST_WORD_MS 3000
-#define NEXT_WORD_MS  60000
+/* The first warning that the call is still waiting comes after this time; it is repeated in these intervals. */
+#define FIRST_WARNING_MS 3000
+#define WARN_AGAIN_MS    60000
 
 struct last {
     struct tck_client *client;
@@ -119,8 +119,8 @@ static tck_status_t too_late(const struct last *last, struct error *err)
                      last->timeout_ms, reason_text(last, trouble));
 }
 
-/* One rank of each node knows what keeps its node's part from storage; rank 0 speaks in any case. */
-static bool speaks(const struct last *last)
+/* The first rank of each node whose storage fails logs the warning, and so does rank 0 in any case. */
+static bool logs_the_wait(const struct last *last)
 {
     const struct world *world = &last->client->session.world;
     uint32_t rank = last->client->oob.rank, first = 0;
@@ -133,16 +133,16 @@ static bool speaks(const struct last *last)
 }
 
 /* The call may wait for many minutes, so that somebody can still make room. */
-static void tell_of_wait(const struct last *last, uint64_t *next_word_ms)
+static void warn_of_wait(const struct last *last, uint64_t *next_warning_ms)
 {
     char trouble[TCK_HEALTH_TEXT];
     uint64_t now_ms = clock_ms();
 
-    if (now_ms < *next_word_ms) {
+    if (now_ms < *next_warning_ms) {
         return;
     }
-    *next_word_ms = now_ms + NEXT_WORD_MS;
-    if (speaks(last)) {
+    *next_warning_ms = now_ms + WARN_AGAIN_MS;
+    if (logs_the_wait(last)) {
         log_warn("step %" PRIu64 " is %s: %s. save_last waits for it for %d s more", last->step, reached_text(last),
                  reason_text(last, trouble), left_ms(last) / 1000);
     }
@@ -186,13 +186,13 @@ static tck_status_t exchange_states(const struct last *last, tck_status_t mine, 
 static tck_status_t run_rounds(const struct last *last, tck_status_t *mine_out, enum final_save_state *all_out,
                                struct error *err)
 {
-    uint64_t next_word_ms = clock_ms() + FIRST_WORD_MS;
+    uint64_t next_warning_ms = clock_ms() + FIRST_WARNING_MS;
     tck_status_t mine, status;
 
     do {
         mine = advance(last, err);
         if (mine == TCK_ERR_BUSY) {
-            tell_of_wait(last, &next_word_ms);
+            warn_of_wait(last, &next_warning_ms);
         }
         status = exchange_states(last, mine, all_out, err);
     } while (status == TCK_OK && *all_out == LAST_PENDING);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How a snapshot ended, and what the user is told of it. */
+ * Records how a snapshot ended, and logs it. */
 #include "client/snapshot_outcome.h"
 
 #include "base/log.h"
