@@ -324,6 +324,30 @@ def in_parts(rank, world, directory):
             found["half"] == half, alone["rank"] == int(alone["t"]) == rank]
 
 
+def fails_on_one_rank(rank, world, directory):
+    """Returns the errors of a load whose directory rank 0 cannot read, and of a save that rank 1 cannot make."""
+    os.chdir(directory)
+    texts = []
+    not_pickled = (lambda: 0) if rank == 1 else 0
+    dcp.save({"w": torch.ones(5), "leaf": 0}, checkpoint_id="x")
+    for use in (lambda: dcp.load({"w": torch.zeros(5)}, checkpoint_id="damaged"),
+                lambda: dcp.save({"w": torch.ones(5), "leaf": not_pickled}, checkpoint_id="x")):
+        try:
+            use()
+        except Exception as error:  # that of the program itself on the rank that fails
+            texts.append(str(error))
+    return texts
+
+
+def test_error_of_one_rank_is_one_of_all_ranks_and_nobody_waits(tmp_path, nursery):
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/manifest.json").write_text("{")
+    (read, saved), (other_read, other_saved) = run(tmp_path, "test_dcp_lines:fails_on_one_rank", nursery=nursery,
+                                                   world=2, directory=str(tmp_path))
+    assert "manifest.json cannot be read" in read and "nothing is loaded, as rank 0 cannot" in other_read
+    assert "nothing is saved, as rank 1 cannot" in saved and "Can't pickle" in other_saved
+
+
 def test_process_group_and_no_dist_say_who_saves(tmp_path, nursery):
     assert run(tmp_path, "test_dcp_lines:in_parts", nursery=nursery, world=4, directory=str(tmp_path)) \
         == [[True] * 4] * 4

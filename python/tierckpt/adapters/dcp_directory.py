@@ -37,7 +37,7 @@ def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
 
 
 def is_of_torch(path: str | os.PathLike[str]) -> bool:
-    """Whether torch.distributed.checkpoint has written this directory by itself."""
+    """Whether torch.distributed.checkpoint was the last to write this directory: place() leaves none of its files."""
     return (Path(path) / ".metadata").exists()
 
 

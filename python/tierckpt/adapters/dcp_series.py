@@ -101,8 +101,11 @@ class Series:
 
     def _must_attach_again(self, state_dict: Mapping[str, Any], step: int, use_collectives: bool) -> bool:
         """Whether this rank or another one has another layout, or steps go back, which only a new term may."""
-        obstacle = self.tiers.obstacle(state_dict)
-        obstacles = self.world.gather(obstacle) if use_collectives else [obstacle]
+        if use_collectives:
+            obstacles = self.world.gather(self.world.agreed(lambda: self.tiers.obstacle(state_dict),
+                                                            "nothing is saved"))
+        else:
+            obstacles = [self.tiers.obstacle(state_dict)]
         changed = next((one for one in obstacles if one is not None), None)
         if changed is not None:
             log.info("the state dict is registered again: %s", changed)
@@ -124,7 +127,8 @@ class Series:
     def reader(self, state_dict: Mapping[str, Any], name: Named) -> torch_storage.StorageReader:
         """Of the newest that was saved under this id, in memory or on storage. Collective. Raises NotFoundError if
         nothing was saved."""
-        found: _Found = self.world.gather(self._look(name) if self.world.rank == 0 else None)[0]
+        found: _Found = self.world.gather(self.world.agreed(lambda: self._look(name)
+                                                            if self.world.rank == 0 else None))[0]
         if found.of_torch:
             log.info("%s was written by torch, and is read by it", name.path)
             return FileSystemReader(name.path)
