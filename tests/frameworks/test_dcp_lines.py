@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -152,6 +153,27 @@ def test_directory_of_torch_is_loaded(here):
     assert value_of("theirs") == 6
     dcp.save(state(7), checkpoint_id="theirs")
     assert value_of("theirs") == 7
+
+
+def test_directory_that_torch_has_written_over_ours_is_loaded(here):
+    dcp.save(state(5), checkpoint_id="x")
+    stock.save(state(6), checkpoint_id="x", no_dist=True)
+    assert value_of("x") == 6
+
+
+def test_save_over_a_directory_of_torch_is_loaded_although_it_is_due_for_memory_only(here):
+    stock.save(state(6), checkpoint_id="x", no_dist=True)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    dcp.save(state(7), checkpoint_id="x")
+    assert value_of("x") == 7
+
+
+def test_directory_that_was_moved_to_another_number_is_loaded_by_its_path(here):
+    for step in (90, 100):
+        dcp.save(state(step), checkpoint_id=f"s-{step}")
+    shutil.rmtree("s-100")
+    os.rename("s-90", "s-100")
+    assert value_of("s-100") == 90
 
 
 def test_writer_and_reader_of_torch_work_by_themselves(here):

@@ -26,8 +26,8 @@ _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
     """(job, version) of the checkpoint in this directory; None if it has none of ours. Raises IoError if that cannot be
     read."""
-    _finish(Path(os.path.realpath(path)))
     try:
+        _finish(Path(os.path.realpath(path)))
         manifest = json.loads((Path(path) / _MANIFEST).read_bytes())
         return manifest["job"], Version(manifest["term"], manifest["step"])
     except (FileNotFoundError, NotADirectoryError):

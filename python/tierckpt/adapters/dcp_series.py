@@ -140,11 +140,12 @@ class Series:
         return StorageReader(name.path)
 
     def _look(self, name: Named) -> _Found:
-        there = dcp_directory.version_at(name.path)
-        if there is None and dcp_directory.is_of_torch(name.path):
+        if dcp_directory.is_of_torch(name.path):
             return _Found(of_torch=True)
-        job, version = there or (self._keys["job"], NO_VERSION)
-        return _Found(version, ask_memory=job == self._keys["job"] and self._memory_may_have_it(name, version))
+        job, version = dcp_directory.version_at(name.path) or (self._keys["job"], NO_VERSION)
+        # A directory with another step than its number was moved there, so memory has something else under this id.
+        own = job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
+        return _Found(version, ask_memory=own and self._memory_may_have_it(name, version))
 
     def _memory_may_have_it(self, name: Named, version: Version) -> bool:
         """Whether to ask for more than the version that the directory has, and to attach if this series is not."""
@@ -202,7 +203,9 @@ class DirectoryWriter(StorageWriter):
     _while_healthy = True
 
     def __init__(self, series: Series, name: Named, step: int) -> None:
-        super().__init__(series.tiers, step, True if series.always_to_storage else None)
+        # A load prefers a directory that torch has written, so this save has to replace it.
+        to_storage = series.always_to_storage or dcp_directory.is_of_torch(name.path)
+        super().__init__(series.tiers, step, True if to_storage else None)
         self._series, self._name = series, name
 
     def finish(self, metadata: Any, results: Any) -> None:
