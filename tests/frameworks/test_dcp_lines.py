@@ -168,6 +168,14 @@ def test_save_over_a_directory_of_torch_is_loaded_although_it_is_due_for_memory_
     assert value_of("x") == 7
 
 
+def test_training_continues_from_the_directory_of_an_earlier_number(here):
+    for step in range(100, 700, 100):
+        dcp.save(state(step), checkpoint_id=f"s-{step}")
+    assert value_of("s-100") == 100 and sources() == [False]
+    dcp.save(state(101), checkpoint_id="s-101")
+    assert value_of("s-101") == 101
+
+
 def test_directory_that_was_moved_to_another_number_is_loaded_by_its_path(here):
     for step in (90, 100):
         dcp.save(state(step), checkpoint_id=f"s-{step}")
