@@ -268,6 +268,24 @@ def loaded_beside(rank, world, directory):
     return printed.decode()
 
 
+def newer_in_memory_beside(rank, world, directory):
+    """Another program loads an id whose newer version only the memory of this running one has."""
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    for value in (1, 2, 3):
+        dcp.save({"w": torch.full((5,), float(value))}, checkpoint_id="x")
+    beside = "import torch, tierckpt.dcp as dcp; dcp.configure(overrides={'save_storage_interval': 2}); " \
+             "dcp.load({'w': torch.zeros(5)}, checkpoint_id='x')"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, "-c", beside], env=environment, check=True, text=True,
+                          capture_output=True).stderr
+
+
+def test_what_memory_of_a_running_program_has_newer_is_passed_over_with_a_warning(tmp_path, nursery):
+    said, = run(tmp_path, "test_dcp_lines:newer_in_memory_beside", nursery=nursery, directory=str(tmp_path))
+    assert "step 2 is loaded from its directory, although step 3 in memory is newer" in said
+
+
 def test_another_program_loads_while_the_first_one_goes_on(tmp_path, nursery):
     assert run(tmp_path, "test_dcp_lines:loaded_beside", nursery=nursery, directory=str(tmp_path)) == ["5.0\n"]
 

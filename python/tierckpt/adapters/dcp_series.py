@@ -156,13 +156,15 @@ class Series:
         if version == NO_VERSION:
             return True
         status = self._status()
+        committed = control.version_of(status, "committed")
+        newer = committed > version and name.number in (None, committed.step)
         if status is not None and status.get("trainers"):
-            log.info("trainers of %s are alive: only what is on storage is loaded", name.series)
+            log.log(logging.WARNING if newer else logging.INFO, "trainers of %s are alive: step %d is loaded from its "
+                    "directory%s", name.series, version.step,
+                    f", although step {committed.step} in memory is newer" if newer else "")
             return False
         if status is None or not self.always_to_storage:
             return not self.always_to_storage
-        committed = control.version_of(status, "committed")
-        newer = committed > version and name.number in (None, committed.step)
         return newer or status.get("ranks") == self.world.size
 
     def _status(self) -> dict[str, Any] | None:
