@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """save, async_save and load with the arguments of torch.distributed.checkpoint and nothing before them."""
 
+import importlib
 import io
 import json
 import os
@@ -182,6 +183,12 @@ def test_directory_that_was_moved_to_another_number_is_loaded_by_its_path(here):
     shutil.rmtree("s-100")
     os.rename("s-90", "s-100")
     assert value_of("s-100") == 90
+
+
+def test_modules_of_torch_are_not_imported_a_second_time():
+    assert dcp.FileSystemReader is stock.FileSystemReader
+    with pytest.raises(ModuleNotFoundError, match="'tierckpt.dcp' is not a package"):
+        importlib.import_module("tierckpt.dcp.metadata")
 
 
 def test_writer_and_reader_of_torch_work_by_themselves(here):

@@ -36,7 +36,10 @@ _SERIES_AT_ONCE = 4
 
 
 def of_torch(name: str) -> Any:
-    """Whatever else torch.distributed.checkpoint has, for programs that import tierckpt.dcp in its place."""
+    """Whatever else torch.distributed.checkpoint has, for programs that import tierckpt.dcp in its place. Not its
+    __path__ and the like: with them `import tierckpt.dcp.metadata` would make second copies of torch's modules."""
+    if name.startswith("__"):
+        raise AttributeError(f"module 'tierckpt.dcp' has no attribute {name!r}")
     return getattr(importlib.import_module("torch.distributed.checkpoint"), name)
 
 
