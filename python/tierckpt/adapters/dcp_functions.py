@@ -134,7 +134,7 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = N
     """As torch.distributed.checkpoint.save. Returns when the checkpoint is in memory and, unless save_storage_interval
     says otherwise, in the directory checkpoint_id. A storage_writer saves by itself, without Tierckpt."""
     options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist,
-               "use_collectives": use_collectives}
+                               "use_collectives": use_collectives}
     writer = storage_writer
     if checkpoint_id is not None and storage_writer is None:
         name = named(checkpoint_id)
@@ -167,7 +167,7 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | No
     """As torch.distributed.checkpoint.async_save: returns when everything is copied, after the save before it is done.
     The future is done when save would return. A storage_writer saves by itself, without Tierckpt."""
     options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist,
-               "use_collectives": use_collectives}
+                               "use_collectives": use_collectives}
     own = checkpoint_id is not None and storage_writer is None
     name = named(checkpoint_id) if own and checkpoint_id is not None else None
     series = None if name is None else _program.series(name, process_group, no_dist)

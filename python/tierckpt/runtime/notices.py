@@ -12,8 +12,7 @@ from . import native
 
 log = logging.getLogger("tierckpt")
 
-
-LOOK_S = 1.0
+_LOOK_S = 1.0
 
 
 @contextlib.contextmanager
@@ -22,7 +21,7 @@ def lines_meanwhile() -> Iterator[None]:
     over = threading.Event()
 
     def write() -> None:
-        while not over.wait(LOOK_S):
+        while not over.wait(_LOOK_S):
             native.log_lines(log)
 
     thread = threading.Thread(target=write, name="tierckpt-log", daemon=True)

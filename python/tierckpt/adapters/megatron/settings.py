@@ -70,5 +70,3 @@ def _set(config: ConfigSource, overrides: dict[str, Any], key: str, value: Any) 
     except errors.Error as error:
         log.warning("%s: %s", key, error)
         return False
-
-
