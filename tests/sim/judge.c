@@ -531,6 +531,11 @@ static void check_version(const struct rank *rank)
         return;
     }
     if (rank->fresh) {
+        struct published_version p = {.version = VERSION_MOST};
+        if (published_next(&p)) {
+            sim_violation("a fresh start, although step %" PRIu64 " of term %" PRIu64 " is on storage", p.version.step,
+                          p.version.term);
+        }
         if (rank->launch->noted && stored_notes(rank->launch->term)) {
             sim_violation("a fresh start, although storage says that something was committed, or cannot be read");
         }
@@ -674,6 +679,22 @@ static void check_decision(const struct decision *d)
     }
 }
 
+/* Every owner must have its copy: enough copies elsewhere do not replace it. */
+static void check_owners(const struct launch *launch)
+{
+    for (uint32_t i = 0; !version_none(anchor.version) && i < launch->count * job.shards; i++) {
+        const struct host *host = launch->ranks[i / job.shards].host;
+        struct shard_info infos[2];
+        rank_shard_ids(launch->shape, i / job.shards, infos);
+        const struct copies_of *c = &anchor.copies[i];
+        if (hash128_is(c->shard.id, infos[i % job.shards].id) && !is_lost(c) &&
+            !judge_has_copy(host, &c->shard, anchor.version)) {
+            sim_violation("%s has no copy of shard %u of rank %u of step %" PRIu64 " of term %" PRIu64, host->name,
+                          i % job.shards, i / job.shards, anchor.version.step, anchor.version.term);
+        }
+    }
+}
+
 void judge_settled(const struct launch *launch)
 {
     uint64_t members = shape_hosts(launch->shape);
@@ -699,6 +720,9 @@ void judge_settled(const struct launch *launch)
         if (!is_lost(&anchor.copies[i])) {
             find_copies(&anchor.copies[i], UINT64_MAX);
         }
+    }
+    if (anchor.count == launch->count * job.shards) {
+        check_owners(launch);
     }
 }
 
