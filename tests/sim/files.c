@@ -584,6 +584,9 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
     }
     remove_name(from_dir, entry);
     notice_claim(to_dir, to);
+    if (to_dir == job_dir() && from_dir != to_dir) {
+        judge_renamed_in(to);
+    }
     return 0;
 }
 

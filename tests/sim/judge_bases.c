@@ -140,3 +140,26 @@ void judge_base(const struct decision *d)
     }
     b->lost = d->base_lost;
 }
+
+bool judge_is_base(struct version version)
+{
+    const struct based *b = all;
+    while (b != NULL && !version_is(b->version, version)) {
+        b = b->next;
+    }
+    return b != NULL;
+}
+
+/* A commit needs all nodes of its term, and a node that takes part in a newer one does not agree to it any more. A
+ * launch that requested a step gives up newer versions on purpose. */
+void judge_commit(struct version version)
+{
+    for (const struct based *b = all; b != NULL; b = b->next) {
+        bool newer = version_cmp(version, b->version) > 0 && !launch_asked_step_in(b->term);
+        if (b->term > version.term && newer && (launch_hosts_in(version.term) & launch_hosts_in(b->term)) != 0) {
+            sim_violation("step %" PRIu64 " of term %" PRIu64 " is committed, although term %" PRIu64
+                          " has gone on from step %" PRIu64 " of term %" PRIu64,
+                          version.step, version.term, b->term, b->version.step, b->version.term);
+        }
+    }
+}

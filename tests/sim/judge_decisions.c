@@ -14,6 +14,7 @@ struct fates {
     uint64_t committed;    /* newest step */
     uint8_t *of_step;      /* enum fate, */
     bool *reported_failed; /* true if it was reported to trainers as failed */
+    bool *was_committed;   /* true even if a newer one has been committed since */
     uint64_t steps;
 };
 
@@ -42,11 +43,13 @@ static void grow(struct fates *f, uint64_t steps)
     }
     f->of_step = realloc(f->of_step, 2 * steps);
     f->reported_failed = realloc(f->reported_failed, 2 * steps);
-    if (f->of_step == NULL || f->reported_failed == NULL) {
+    f->was_committed = realloc(f->was_committed, 2 * steps);
+    if (f->of_step == NULL || f->reported_failed == NULL || f->was_committed == NULL) {
         abort();
     }
     memset(f->of_step + f->steps, FATE_UNDECIDED, 2 * steps - f->steps);
     memset(f->reported_failed + f->steps, 0, 2 * steps - f->steps);
+    memset(f->was_committed + f->steps, 0, 2 * steps - f->steps);
     f->steps = 2 * steps;
 }
 
@@ -66,6 +69,10 @@ static void check_fates(struct fates *f, const struct decision *d)
             sim_violation("step %" PRIu64 " of term %" PRIu64 " is committed, but was reported to trainers as failed",
                           step, d->term);
         }
+        if (is == FATE_COMMITTED && !f->was_committed[step]) {
+            judge_commit((struct version){d->term, step});
+            f->was_committed[step] = true;
+        }
         f->of_step[step] = (uint8_t)is;
     }
     f->committed = d->watermark.term == d->term ? d->watermark.step : f->committed;
@@ -81,6 +88,12 @@ bool judge_is_committed(struct version version)
 {
     const struct fates *f = fates_of(version.term);
     return version.step < f->steps && f->of_step[version.step] == FATE_COMMITTED;
+}
+
+bool judge_was_committed(struct version version)
+{
+    const struct fates *f = fates_of(version.term);
+    return version.step < f->steps && f->was_committed[version.step];
 }
 
 void judge_reported_failed(struct version version)

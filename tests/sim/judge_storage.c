@@ -51,6 +51,12 @@ struct version stored_promise(void)
 
 void stored_reported(struct version version)
 {
+    struct published_version p = {.version = VERSION_MOST};
+    if (!published_next(&p) || version_cmp(p.version, version) < 0) {
+        sim_violation("step %" PRIu64 " of term %" PRIu64
+                      " is reported as published, but neither it nor a newer one is there",
+                      version.step, version.term);
+    }
     promised = is_torn(version) ? promised : version;
     reported = version;
 }
@@ -101,6 +107,16 @@ const char *stored_passed_over(struct version version)
     }
     snprintf(text, sizeof(text), "step %" PRIu64 " of term %" PRIu64, p.version.step, p.version.term);
     return text;
+}
+
+/* A version that nobody has committed must not be published, unless a later term has protected it as its base. */
+void judge_renamed_in(const char *name)
+{
+    struct version version;
+    if (version_dir_parse(name, &version) && !judge_was_committed(version) && !judge_is_base(version)) {
+        sim_violation("%s publishes step %" PRIu64 " of term %" PRIu64 ", which was not committed", sim.current->name,
+                      version.step, version.term);
+    }
 }
 
 /* ---- removed versions -------------------------------------------------------------------------------------------- */

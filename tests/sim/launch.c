@@ -100,6 +100,19 @@ bool launch_asked_step_in(uint64_t term)
     return launch != NULL && launch->asked_step != TCK_NEWEST;
 }
 
+uint64_t launch_hosts_in(uint64_t term)
+{
+    const struct launch *launch = all;
+    while (launch != NULL && launch->term != term) {
+        launch = launch->next;
+    }
+    uint64_t hosts = launch != NULL ? shape_hosts(launch->shape) : 0;
+    for (uint32_t i = 0; launch != NULL && i < sim.host_count; i++) {
+        hosts &= ~(sim.hosts[i].lost_us >= launch->began_us ? UINT64_C(1) << i : 0);
+    }
+    return hosts;
+}
+
 static struct launch *launch_new(const char *run_id, const struct shape *shape)
 {
     struct launch *launch = calloc(1, sizeof(*launch));

@@ -469,6 +469,8 @@ void launch_host_lost(struct host *host);
 bool launch_rests(const struct launch *launch);
 /* True if the launch that has this term requested a given step. */
 bool launch_asked_step_in(uint64_t term);
+/* The machines of the launch with this term that were not lost since it began, as a bit each. */
+uint64_t launch_hosts_in(uint64_t term);
 
 void rank_next(struct rank *rank);
 /* Claims another term although it has one. False: it cannot now. */
@@ -521,6 +523,8 @@ void judge_torn(struct version version);
 void judge_unpublished(struct version version);
 /* A drain of the version that this decision commits was requested. */
 void judge_drain_asked(const struct decision *d);
+/* A directory or file is renamed into the job's directory, under this name. */
+void judge_renamed_in(const char *name);
 /* This name is removed from the job's directory. */
 void judge_removed(const char *name);
 /* Checks everything, for a world too large to be checked after every event. */
@@ -535,6 +539,10 @@ bool judge_has_copy(const struct host *host, const struct shard_info *shard, str
 
 /* Checks the coordinator's decision about its term's base. */
 void judge_base(const struct decision *d);
+/* True if some term has chosen the version as its base. */
+bool judge_is_base(struct version version);
+/* Checks that no newer term has gone on without the version, which is committed now. */
+void judge_commit(struct version version);
 
 /* ---- judge_decisions.c ------------------------------------------------------------------------------------------- */
 
@@ -542,6 +550,7 @@ void judge_base(const struct decision *d);
 void judge_decision(struct host *host);
 bool judge_is_over(struct version version);
 bool judge_is_committed(struct version version); /* and nothing newer is committed */
+bool judge_was_committed(struct version version);
 /* It was reported to trainers as failed, so it must never be committed. */
 void judge_reported_failed(struct version version);
 
