@@ -4,6 +4,7 @@
 #define TCK_TEST_ONE_NODE_H
 
 #include "agent/driver/term_context.h"
+#include "tiers/memory.h"
 
 #include <criterion/criterion.h>
 
@@ -29,6 +30,17 @@ static inline struct term_context *one_node(const struct term_setup *setup, uint
                                             uint64_t bytes)
 {
     return one_node_of(setup, term, shard, bytes, NULL);
+}
+
+/* New memory with the two slots of the shard. The caller frees it. */
+static inline struct segment *one_node_memory(struct hash128 shard, uint64_t bytes, struct memory **out)
+{
+    struct memory_setup setup = {.job = "job", .cap_bytes = UINT64_C(64) << 20, .hugetlb_mount = "", .threads = 1};
+    struct segment *segment = NULL;
+    struct error err = {0};
+    cr_assert_eq(memory_new(&setup, out, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(*out, shard, bytes, 2, &segment, &err), TCK_OK, "%s", err.text);
+    return segment;
 }
 
 #endif

@@ -46,19 +46,6 @@ void hard_state_put(struct hard_state *state, const struct kept *now)
     kept_count++;
 }
 
-struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
-{
-    (void)clients;
-    (void)term;
-    (void)rank;
-    return NULL;
-}
-
-void twins_free(struct term_context *term_context)
-{
-    (void)term_context;
-}
-
 static struct node_answer ask_slot(struct version version)
 {
     struct event fetch = {.type = EVENT_FETCH, .shard = 0, .version = version};

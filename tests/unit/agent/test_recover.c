@@ -22,7 +22,6 @@
 
 #define TERM        5
 #define IMAGE_BYTES 4096
-#define CAP_BYTES   ((uint64_t)64 << 20)
 
 static const struct hash128 shard = {1, 1};
 static const struct version saved = {TERM - 1, 10};
@@ -63,19 +62,6 @@ const char *hard_state_passed_over(const struct hard_state *state, struct versio
     (void)state;
     (void)base;
     return "";
-}
-
-struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
-{
-    (void)clients;
-    (void)term;
-    (void)rank;
-    return NULL;
-}
-
-void twins_free(struct term_context *term_context)
-{
-    (void)term_context;
 }
 
 void driver_step_node(struct term_context *term_context, const struct event *event)
@@ -248,12 +234,9 @@ void restore_readable(const struct restore_setup *restore, struct term_context *
 
 static void set_up(void)
 {
-    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
-    struct segment *segment;
     struct error err = {0};
     strcpy(config.node, "a");
-    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+    one_node_memory(shard, IMAGE_BYTES, &memory);
     struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
     tc = one_node(&term, TERM, shard, IMAGE_BYTES);
     struct recoveries_setup needs = {.config = &config, .memory = memory, .clients = &trainers};

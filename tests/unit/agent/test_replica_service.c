@@ -56,19 +56,6 @@ const struct kept *hard_state_get(const struct hard_state *state)
     return &kept;
 }
 
-struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
-{
-    (void)clients;
-    (void)term;
-    (void)rank;
-    return NULL;
-}
-
-void twins_free(struct term_context *term_context)
-{
-    (void)term_context;
-}
-
 void slot_op_begin(struct slot_ops *of)
 {
     (void)of;

@@ -17,7 +17,6 @@
 
 #define TERM        5
 #define IMAGE_BYTES 4096
-#define CAP_BYTES   ((uint64_t)64 << 20)
 #define LONG_AGO_MS 60000
 
 static const struct hash128 shard = {1, 1};
@@ -34,19 +33,6 @@ static bool reads; /* from storage into a slot */
 static char logged[1024];
 
 /* ---- what slot_writers.c and term_context.c need of the rest of the agent ---------------------------------------- */
-
-struct client *client_of_rank(struct client *clients, uint64_t term, uint32_t rank)
-{
-    (void)clients;
-    (void)term;
-    (void)rank;
-    return NULL;
-}
-
-void twins_free(struct term_context *term_context)
-{
-    (void)term_context;
-}
 
 void driver_step_node(struct term_context *term_context, const struct event *event)
 {
@@ -71,12 +57,9 @@ static void capture_log(void *ctx, enum log_level level, const char *text)
 
 static void set_up(void)
 {
-    struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
-    struct segment *segment;
     struct error err = {0};
     strcpy(config.node, "a");
-    cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+    struct segment *segment = one_node_memory(shard, IMAGE_BYTES, &memory);
     struct slot_header header = {
         .state = SLOT_QUARANTINED, .version = before, .writer = {.process = process_of(getpid())}};
     segment_write_header(segment, 1, &header);
