@@ -10,6 +10,14 @@ refused() { # RANK
         "$work/out.$launch.$1" || die "rank $1 of launch $launch was not refused so: $(out "$1" | tail -3)"
 }
 ended() { local pid; for pid in "${trainers[@]}"; do ! builtin kill -0 "$pid" 2>/dev/null || return 1; done; }
+refused_start() { # WHICH
+    begin 2
+    run_on a "0" --launch 2 --steps 10
+    run_on b "1" --launch 2 --steps 10
+    wait_for 60 ended || die "$1 neither trains nor ends: $(out 0 | tail -3)"
+    refused 0
+    refused 1
+}
 
 # The first start.
 begin 2
@@ -20,26 +28,14 @@ wait_for 60 has_commits b 3 || die "no commit: $(out 0 | tail -3)"
 
 # A copy of it, on the same nodes.
 fault "a second start"
-begin 2
-run_on a "0" --launch 2 --steps 10
-run_on b "1" --launch 2 --steps 10
-wait_for 60 ended || die "the second start neither trains nor ends: $(out 0 | tail -3)"
-refused 0
-refused 1
+refused_start "the second start"
 grep -qE "pid ${first[0]} on node a" "$work/out.$launch.0" || die "it does not name the trainer: $(out 0)"
 more_commits b 3 60 || die "the first start no longer commits"
 
 # A copy of it with another runtime directory, as if XDG_RUNTIME_DIR were set for one of them only.
 mkdir -m 700 "$work/elsewhere"
-eval "$(declare -f node_json | sed 's/^node_json/usual_json/')"
-node_json() { usual_json "$1" | sed "s#\"runtime_dir\":\"$work/run\"#\"runtime_dir\":\"${runtime_dir:-$work/run}\"#"; }
 runtime_dir=$work/elsewhere
-begin 2
-run_on a "0" --launch 2 --steps 10
-run_on b "1" --launch 2 --steps 10
-wait_for 60 ended || die "the start with another runtime directory neither trains nor ends: $(out 0 | tail -3)"
-refused 0
-refused 1
+refused_start "the start with another runtime directory"
 more_commits b 3 60 || die "the first start no longer commits"
 runtime_dir=""
 

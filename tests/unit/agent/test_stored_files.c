@@ -93,6 +93,12 @@ static tck_status_t look_for(struct version version)
     return stored_files_look(files, &tc, version, &err);
 }
 
+static void look_to_the_end(struct version version)
+{
+    cr_assert_eq(look_for(version), TCK_OK);
+    end_look(false);
+}
+
 static tck_status_t take(struct version version, uint64_t shard)
 {
     struct found_file found;
@@ -138,23 +144,19 @@ Test(stored_files, one_read_is_enough_for_all_shards_of_the_node)
 
 Test(stored_files, a_file_that_was_taken_is_read_again)
 {
-    cr_assert_eq(look_for(saved), TCK_OK);
-    end_look(false);
+    look_to_the_end(saved);
     cr_assert_eq(take(saved, 1), TCK_OK);
     cr_assert_eq(take(saved, 1), TCK_ERR_BUSY);
-    cr_assert_eq(look_for(saved), TCK_OK);
-    end_look(false);
+    look_to_the_end(saved);
     cr_assert_eq(take(saved, 1), TCK_OK);
     cr_assert_eq(finds, 2);
 }
 
 Test(stored_files, the_files_of_one_version_are_not_those_of_another)
 {
-    cr_assert_eq(look_for(saved), TCK_OK);
-    end_look(false);
+    look_to_the_end(saved);
     cr_assert_eq(take(older, 1), TCK_ERR_BUSY);
-    cr_assert_eq(look_for(older), TCK_OK);
-    end_look(false);
+    look_to_the_end(older);
     cr_assert_eq(take(older, 1), TCK_OK);
     cr_assert_eq(take(saved, 2), TCK_ERR_BUSY, "only the last one is kept");
 }
@@ -181,8 +183,7 @@ Test(stored_files, a_read_that_hangs_fails_for_all_waiting_callers_and_its_late_
 
 Test(stored_files, the_end_of_the_term_ends_the_read_and_drops_its_results)
 {
-    cr_assert_eq(look_for(saved), TCK_OK);
-    end_look(false);
+    look_to_the_end(saved);
     cr_assert_eq(look_for(saved), TCK_OK);
     stored_files_reset(files);
     end_look(false);
