@@ -113,6 +113,12 @@ static void operations(struct exposition *x, const struct report *r)
 
 /* ---- the job ------------------------------------------------------------------------------------------------- */
 
+/* A node whose term is over does not know how the job is: its connections are closed, and its decisions are old. */
+static bool in_force(const struct report *r)
+{
+    return r->in_term.joined && !r->in_term.closed;
+}
+
 static void term(struct exposition *x, const struct report *r)
 {
     plain(x, r->term);
@@ -127,14 +133,14 @@ static void term_over(struct exposition *x, const struct report *r)
 
 static void coordinator(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.coordinator);
     }
 }
 
 static void ranks(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.ranks);
     }
 }
@@ -165,23 +171,23 @@ static void step_time(struct exposition *x, const struct report *r)
 
 static void nodes(struct exposition *x, const struct report *r)
 {
-    for (int i = 0; r->in_term.joined && i < NODE_STATES; i++) {
+    for (int i = 0; in_force(r) && i < NODE_STATES; i++) {
         labelled(x, "state", node_state_name((enum node_state)i), r->in_term.nodes[i]);
     }
 }
 
 static void nodes_lost(struct exposition *x, const struct report *r)
 {
-    for (size_t i = 0; i < REPORT_LOST_MAX && r->in_term.lost[i] != NULL; i++) {
+    for (size_t i = 0; in_force(r) && i < REPORT_LOST_MAX && r->in_term.lost[i] != NULL; i++) {
         labelled(x, "peer", r->in_term.lost[i], 1);
     }
 }
 
 /* ---- versions ------------------------------------------------------------------------------------------------ */
 
-static void newest(struct exposition *x, const char *tier, struct version v, uint64_t value)
+static void newest(struct exposition *x, const struct report *r, const char *tier, struct version v, uint64_t value)
 {
-    if (!version_none(v)) {
+    if (in_force(r) && !version_none(v)) {
         labelled(x, "tier", tier, value);
     }
 }
@@ -189,15 +195,15 @@ static void newest(struct exposition *x, const char *tier, struct version v, uin
 static void newest_step(struct exposition *x, const struct report *r)
 {
     const struct decision *d = &r->in_term.decision;
-    newest(x, "memory", d->watermark, d->watermark.step);
-    newest(x, "storage", d->published, d->published.step);
+    newest(x, r, "memory", d->watermark, d->watermark.step);
+    newest(x, r, "storage", d->published, d->published.step);
 }
 
 static void newest_term(struct exposition *x, const struct report *r)
 {
     const struct decision *d = &r->in_term.decision;
-    newest(x, "memory", d->watermark, d->watermark.term);
-    newest(x, "storage", d->published, d->published.term);
+    newest(x, r, "memory", d->watermark, d->watermark.term);
+    newest(x, r, "storage", d->published, d->published.term);
 }
 
 static void newest_time(struct exposition *x, const struct report *r)
@@ -216,35 +222,35 @@ static void newest_time(struct exposition *x, const struct report *r)
 
 static void undecided(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.decision.open_count);
     }
 }
 
 static void version_bytes(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.version_bytes);
     }
 }
 
 static void held_back(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.decision.not_before > 0);
     }
 }
 
 static void recovered(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, decision_is_recovered(&r->in_term.decision));
     }
 }
 
 static void older_restored(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.passed_over[0] != '\0');
     }
 }
@@ -296,7 +302,7 @@ static void copies_missing(struct exposition *x, const struct report *r)
 
 static void shards(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.shards);
     }
 }
@@ -308,14 +314,14 @@ static void shards_short(struct exposition *x, const struct report *r)
     for (int i = 0; i < NODE_STATES; i++) {
         count += r->in_term.nodes[i];
     }
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, count > 1 ? r->in_term.shards_short : 0);
     }
 }
 
 static void divergences(struct exposition *x, const struct report *r)
 {
-    if (r->in_term.joined) {
+    if (in_force(r)) {
         plain(x, r->in_term.divergences);
     }
 }

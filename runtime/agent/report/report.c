@@ -56,7 +56,7 @@ static void collect_memory(const struct agent *agent, struct report_memory *m)
 /* ---- the term ------------------------------------------------------------------------------------------------ */
 
 /* The coordinator has a session with every node; others have sessions only with the nodes that they exchange copies
- * with. */
+ * with. All of them end with the term, so that afterwards none shows that a node is lost. */
 enum node_state report_node_state(const struct term_context *tc, uint32_t n)
 {
     if (n == tc->self) {
@@ -65,7 +65,8 @@ enum node_state report_node_state(const struct term_context *tc, uint32_t n)
     if (tc->peers[n] != NULL && peer_is_up(tc->peers[n])) {
         return NODE_UP;
     }
-    return tc->coordinator != NULL || tc->lost[n].acted ? NODE_LOST : NODE_NOT_CONNECTED;
+    bool lost = !tc->closed && (tc->coordinator != NULL || tc->lost[n].acted);
+    return lost ? NODE_LOST : NODE_NOT_CONNECTED;
 }
 
 static void collect_nodes(const struct term_context *tc, struct report_term *t)

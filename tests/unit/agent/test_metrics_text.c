@@ -100,6 +100,24 @@ Test(metrics_text, leaves_out_unknown_values)
     expect_no_sample(&r, "tierckpt_slots");
 }
 
+/* Its peers look lost, since its sessions are closed, and another start may have gone back behind its versions. */
+Test(metrics_text, a_node_whose_term_is_over_says_nothing_of_the_job)
+{
+    struct report r = in_a_term();
+    r.in_term.decision.not_before = 130;
+    r.in_term.closed = true;
+    expect_line(&r, "tierckpt_term_over{job_id=\"llm\",node=\"n7\"} 1");
+    expect_no_sample(&r, "tierckpt_node_lost");
+    expect_no_sample(&r, "tierckpt_nodes");
+    expect_no_sample(&r, "tierckpt_coordinator");
+    expect_no_sample(&r, "tierckpt_ranks");
+    expect_no_sample(&r, "tierckpt_newest_version_step");
+    expect_no_sample(&r, "tierckpt_newest_version_term");
+    expect_no_sample(&r, "tierckpt_saves_held_back");
+    r.in_term.closed = false;
+    expect_line(&r, "tierckpt_saves_held_back{job_id=\"llm\",node=\"n7\"} 1");
+}
+
 Test(metrics_text, counts_of_events_that_never_happened_are_zero)
 {
     struct report r = some_report();
