@@ -30,10 +30,20 @@ struct metrics {
     struct error listen_trouble;
     struct pool *writer; /* NULL: no file is written */
     struct writing writing;
-    bool busy; /* writing is with the pool */
+    bool busy;        /* writing is with the pool */
+    bool has_written; /* so the file is this agent's, not a dead predecessor's */
     uint64_t write_after_ms;
     struct error write_trouble;
 };
+
+/* Logs a trouble once, until it changes or is over. */
+static void note_trouble(struct error *known, const struct error *now)
+{
+    if (now->code != TCK_OK && strcmp(now->text, known->text) != 0) {
+        log_warn("metrics are not exported as configured: %s", now->text);
+    }
+    *known = *now;
+}
 
 /* ---- over HTTP ----------------------------------------------------------------------------------------------- */
 
@@ -49,10 +59,7 @@ static void listen_somewhere(struct metrics *m)
     } else {
         (void)error_prefix(&err, "metrics_listen %s", where);
     }
-    if (err.code != m->listen_trouble.code && err.code != TCK_OK) {
-        log_warn("%s: no metrics are served until this is possible", err.text);
-    }
-    m->listen_trouble = err;
+    note_trouble(&m->listen_trouble, &err);
 }
 
 /* ---- into a file --------------------------------------------------------------------------------------------- */
@@ -62,7 +69,10 @@ static void write_work(void *ctx)
     struct metrics *m = ctx;
     struct error err = {0};
     tck_status_t status = metrics_file_write(m->needs.config->metrics_textfile, m->writing.text, m->writing.len, &err);
-    m->writing.outcome = status == TCK_OK ? (struct error){0} : err;
+    if (status != TCK_OK) {
+        (void)error_prefix(&err, "metrics_textfile");
+    }
+    m->writing.outcome = err;
 }
 
 static void write_done(void *ctx, bool canceled)
@@ -73,10 +83,12 @@ static void write_done(void *ctx, bool canceled)
     if (canceled) {
         return;
     }
-    if (m->writing.outcome.code != m->write_trouble.code && m->writing.outcome.code != TCK_OK) {
-        log_warn("metrics_textfile: %s", m->writing.outcome.text);
+    bool good = m->writing.outcome.code == TCK_OK;
+    if (good && (!m->has_written || m->write_trouble.code != TCK_OK)) {
+        log_info("metrics are written to %s", m->needs.config->metrics_textfile);
     }
-    m->write_trouble = m->writing.outcome;
+    m->has_written |= good;
+    note_trouble(&m->write_trouble, &m->writing.outcome);
 }
 
 /* Takes the text over. */
@@ -154,13 +166,15 @@ tck_status_t metrics_new(const struct metrics_setup *setup, struct metrics **out
 
 void metrics_free(struct metrics *m)
 {
+    struct error err;
     if (m == NULL) {
         return;
     }
     metrics_http_stop(m->http);
-    if (m->writer != NULL) {
-        pool_free(m->writer);
-        metrics_file_remove(m->needs.config->metrics_textfile);
+    pool_free(m->writer);
+    /* The file of a predecessor that died stays if this agent fails to start: it shows that the node has none. */
+    if (m->has_written && metrics_file_remove(m->needs.config->metrics_textfile, &err) != TCK_OK) {
+        log_warn("metrics_textfile: %s: it looks as if the agent hung", err.text);
     }
     free(m);
 }

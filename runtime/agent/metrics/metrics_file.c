@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The metrics as a file: written under another name beside it, and renamed. It is not synced: after a crash of the
- * machine there is nothing to report, and nobody to wait for it. */
+ * The metrics as a file: written under another name beside it, and renamed. It is not synced: it is of no use
+ * after a crash of the machine. */
 #include "agent/metrics/metrics_file.h"
 
 #include "base/config.h"
@@ -12,12 +12,6 @@
 #include <unistd.h>
 
 #define WORK_PATH (CONFIG_PATH + 8)
-
-/* node_exporter does not read a file with this name. */
-static void work_path(const char *path, char out[WORK_PATH])
-{
-    snprintf(out, WORK_PATH, "%s.tmp", path);
-}
 
 static tck_status_t write_all(int fd, const char *text, size_t len)
 {
@@ -35,8 +29,8 @@ static tck_status_t write_all(int fd, const char *text, size_t len)
 tck_status_t metrics_file_write(const char *path, const char *text, size_t len, struct error *err)
 {
     char work[WORK_PATH];
-    work_path(path, work);
-    (void)unlink(work); /* of an agent that died while it wrote */
+    snprintf(work, sizeof(work), "%s.tmp", path); /* node_exporter does not read a file with this name */
+    (void)unlink(work);                           /* of an agent that died while it wrote */
     /* Not through a link that somebody else has put there. */
     int fd = open(work, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) {
@@ -54,10 +48,10 @@ tck_status_t metrics_file_write(const char *path, const char *text, size_t len, 
     return status;
 }
 
-void metrics_file_remove(const char *path)
+tck_status_t metrics_file_remove(const char *path, struct error *err)
 {
-    char work[WORK_PATH];
-    work_path(path, work);
-    (void)unlink(work);
-    (void)unlink(path);
+    if (unlink(path) != 0 && errno != ENOENT) {
+        return error_set(err, status_of_errno(errno), "remove %s: %m", path);
+    }
+    return TCK_OK;
 }

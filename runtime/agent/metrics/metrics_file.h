@@ -9,7 +9,7 @@
 
 /* Replaces the file at once, so that no reader sees a part of it. Everyone may read it. Blocking. */
 must_check tck_status_t metrics_file_write(const char *path, const char *text, size_t len, struct error *err);
-/* Removes what the agent has written: it would be read as if the agent were alive. */
-void metrics_file_remove(const char *path);
+/* Removes the file of an agent that ends: an old file is that of one that has died. */
+must_check tck_status_t metrics_file_remove(const char *path, struct error *err);
 
 #endif

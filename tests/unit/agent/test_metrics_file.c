@@ -22,7 +22,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    metrics_file_remove(path);
+    cr_assert_eq(metrics_file_remove(path, NULL), TCK_OK);
     cr_assert_eq(rmdir(dir), 0, "something is left in %s", dir);
 }
 
@@ -97,5 +97,7 @@ Test(metrics_file, that_cannot_be_written_is_an_error_with_its_name)
     cr_assert_eq(mkdir(path, 0700), 0);
     cr_assert_neq(metrics_file_write(path, "a", 1, &err), TCK_OK);
     cr_assert_neq(access(work, F_OK), 0, "what it wrote is left");
+    cr_assert_neq(metrics_file_remove(path, &err), TCK_OK);
+    cr_assert(strstr(err.text, path) != NULL, "%s", err.text);
     rmdir(path);
 }
