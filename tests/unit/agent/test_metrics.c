@@ -87,7 +87,7 @@ Test(metrics, an_agent_that_does_not_start_leaves_the_file_of_one_that_died)
 
 Test(metrics, a_file_that_cannot_be_written_is_reported_with_its_setting)
 {
-    char want[512];
+    char want[CONFIG_PATH + 128];
     cr_assert_eq(rmdir(dir), 0);
     run_until(in_trouble);
     snprintf(want, sizeof(want), "metrics_textfile: create %s.tmp: No such file or directory", config.metrics_textfile);
