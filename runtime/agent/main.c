@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 
 #include "agent/lifecycle/fdstore.h"
+#include "agent/lifecycle/idle_exit.h"
 #include "agent/lifecycle/loop_watchdog.h"
 #include "agent/membership/start_config.h"
 #include "agent/metrics/metrics_text.h"
@@ -51,17 +52,31 @@ static void print_metrics(void)
     }
 }
 
+struct signals {
+    int fd;
+    struct agent *agent;
+};
+
+/* SIGTERM comes from a system that grants some time, SIGINT from someone at a terminal. */
 static void on_signal(void *ctx, uint32_t events)
 {
     (void)events;
-    struct agent *agent = ctx;
-    log_info("received a signal: exiting");
-    fdstore_stopping(agent->fdstore);
-    loop_stop(agent->loop);
+    struct signals *signals = ctx;
+    struct signalfd_siginfo info;
+    if (read(signals->fd, &info, sizeof(info)) != sizeof(info)) {
+        return;
+    }
+    if (info.ssi_signo == SIGTERM) {
+        idle_exit_ask(signals->agent->idle_exit);
+        return;
+    }
+    log_info("received SIGINT: exiting");
+    fdstore_stopping(signals->agent->fdstore);
+    loop_stop(signals->agent->loop);
 }
 
 /* SIGTERM and SIGINT end the loop cleanly. The caller owns the descriptor. */
-static int signals(void)
+static int signals_open(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -172,7 +187,7 @@ static int run(const struct config *config, bool spawned)
     struct agent *agent = NULL;
     struct loop_fd *source = NULL;
     struct error err;
-    int fd = signals();
+    int fd = signals_open();
     disable_core_dumps();
     struct attempt attempt = {.config = config, .began_ms = clock_ms(), .slow_ms = config->storage_timeout_ms};
     struct watchdog *watchdog = watchdog_start(attempt.slow_ms, report_slow_start, &attempt);
@@ -191,7 +206,8 @@ static int run(const struct config *config, bool spawned)
     if (spawned) {
         start_config_set_spawned(agent->start_config);
     }
-    if (loop_fd_add(agent->loop, fd, EPOLLIN, on_signal, agent, &source) != TCK_OK) {
+    struct signals signals = {.fd = fd, .agent = agent};
+    if (loop_fd_add(agent->loop, fd, EPOLLIN, on_signal, &signals, &source) != TCK_OK) {
         agent_free(agent);
         return 1;
     }

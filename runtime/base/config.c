@@ -102,6 +102,9 @@ static const struct field fields[] = {
      .help = "how long a save may block the training while it waits for the agent"},
     {NUMBER(linger_s, 0, 365 * DAY_S), .default_text = "600",
      .help = "how long an agent keeps running, with its memory, after its last trainer has ended"},
+    {NUMBER(grace_s, 0, DAY_S), .default_text = "20",
+     .help = "how long an agent that gets SIGTERM may take to drain the newest version to storage, if it is only in "
+             "memory, before it exits; less than the time after which the system sends SIGKILL"},
     {NUMBER(heartbeat_ms, 1, DAY_MS), .default_text = "500", .help = "how often agents send each other heartbeats"},
     {NUMBER(peer_timeout_ms, 1, DAY_MS), .default_text = "3000",
      .help = "a node without a heartbeat for this long counts as lost; at least twice heartbeat_ms"},

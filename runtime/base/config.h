@@ -45,6 +45,7 @@ struct config {
     uint32_t block_time_ms;    /* a save waits at most this long for the agent */
     uint32_t storage_timeout_ms;
     uint32_t linger_s; /* an agent without trainers exits after this */
+    uint32_t grace_s;  /* an agent that gets SIGTERM drains the newest version first, for at most this long */
     uint32_t heartbeat_ms;
     uint32_t peer_timeout_ms;    /* without a heartbeat for this long a node counts as lost */
     uint32_t version_timeout_ms; /* an undecided version is aborted after this */

@@ -21,19 +21,24 @@ struct agent_use {
                        would blame the version */
     bool undrained; /* the newest commit is not on storage, and no drain of it is wanted */
     uint64_t linger_ms;
+    uint64_t asked_ms; /* since when the system wants it to end (SIGTERM); 0: it does not */
+    bool owes;         /* what was committed by then is not on storage, and can still get there */
+    uint64_t grace_ms;
 };
 
 enum agent_leave {
     AGENT_IN_USE,
     AGENT_IDLE,
     AGENT_LEAVES_STOPPED,
+    AGENT_LEAVES_ASKED, /* as the system wants */
     AGENT_LEAVES_DONE,  /* the job is done */
     AGENT_LEAVES_ALONE, /* no trainer came back */
 };
 
 enum agent_leave agent_leave_judge(const struct agent_use *use, uint64_t now_ms);
-/* Whether it is time to ask for a drain of the newest commit, because no trainer may come back for it. */
-bool agent_drains_alone(const struct agent_use *use, uint64_t now_ms);
+/* Whether it is time to ask for a drain of the newest commit, because the agent ends soon: the system wants it to, or
+ * no trainer may come back. */
+bool agent_drains_at_end(const struct agent_use *use, uint64_t now_ms);
 
 struct agent_hearing {
     bool listening;    /* others can connect */

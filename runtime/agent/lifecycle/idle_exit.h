@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Ends an idle agent: soon after its job has ended cleanly, otherwise when no trainer has connected for linger_s. */
+ * Ends an agent: soon after its job has ended cleanly, when no trainer has connected for linger_s, or when the system
+ * asks it to end. */
 #ifndef TCK_AGENT_IDLE_EXIT_H
 #define TCK_AGENT_IDLE_EXIT_H
 
@@ -33,6 +34,8 @@ void idle_exit_trainer_connected(struct idle_exit *x);
 void idle_exit_job_done(struct idle_exit *x);
 /* A command requests the exit; forced: even if trainers are running. */
 void idle_exit_stop(struct idle_exit *x, bool forced);
+/* The system wants the agent to end: what is committed now and only in memory is drained first, for at most grace_s. */
+void idle_exit_ask(struct idle_exit *x);
 bool idle_exit_is_job_done(const struct idle_exit *x);
 
 #endif

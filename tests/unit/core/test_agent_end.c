@@ -54,17 +54,17 @@ Test(agent_leave, leaves_half_of_the_linger_time_to_drain_what_only_memory_has)
 {
     struct agent_use use = idle();
     use.undrained = true;
-    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER / 2 - 1));
-    cr_assert(agent_drains_alone(&use, SINCE + LINGER / 2));
+    cr_assert_not(agent_drains_at_end(&use, SINCE + LINGER / 2 - 1));
+    cr_assert(agent_drains_at_end(&use, SINCE + LINGER / 2));
     use.trainers = true;
-    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "a trainer is there");
+    cr_assert_not(agent_drains_at_end(&use, SINCE + LINGER), "a trainer is there");
     use = done();
     use.undrained = true;
-    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "the user has ended the job without it");
+    cr_assert_not(agent_drains_at_end(&use, SINCE + LINGER), "the user has ended the job without it");
     use = idle();
-    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "it is on storage, or a drain is wanted already");
+    cr_assert_not(agent_drains_at_end(&use, SINCE + LINGER), "it is on storage, or a drain is wanted already");
     use = (struct agent_use){.undrained = true, .linger_ms = LINGER};
-    cr_assert_not(agent_drains_alone(&use, SINCE + LINGER), "the time begins now");
+    cr_assert_not(agent_drains_at_end(&use, SINCE + LINGER), "the time begins now");
 }
 
 Test(agent_leave, comes_soon_when_the_job_is_done)
@@ -82,6 +82,43 @@ Test(agent_leave, waits_after_the_job_for_what_is_being_written_but_not_for_ever
     use.writes = true;
     cr_assert_eq(agent_leave_judge(&use, SINCE + AGENT_DRAIN_WAIT_MS - 1), AGENT_IDLE);
     cr_assert_eq(agent_leave_judge(&use, SINCE + AGENT_DRAIN_WAIT_MS), AGENT_LEAVES_DONE);
+}
+
+/* ---- the system wants it to end ---------------------------------------------------------------------------------- */
+
+#define GRACE 20000
+
+static struct agent_use asked(void)
+{
+    return (struct agent_use){.trainers = true, .asked_ms = SINCE, .owes = true, .grace_ms = GRACE, .undrained = true};
+}
+
+Test(agent_leave, comes_at_once_when_the_system_asks_and_storage_has_everything)
+{
+    struct agent_use use = asked();
+    use.owes = false;
+    cr_assert_eq(agent_leave_judge(&use, SINCE), AGENT_LEAVES_ASKED);
+    cr_assert_not(agent_drains_at_end(&use, SINCE), "what trainers commit now is not waited for");
+}
+
+Test(agent_leave, waits_for_the_drain_within_the_grace_of_the_system)
+{
+    struct agent_use use = asked();
+    cr_assert(agent_drains_at_end(&use, SINCE));
+    cr_assert_eq(agent_leave_judge(&use, SINCE + GRACE - 1), AGENT_IN_USE);
+    cr_assert_eq(agent_leave_judge(&use, SINCE + GRACE), AGENT_LEAVES_ASKED);
+    use.undrained = false;
+    cr_assert_not(agent_drains_at_end(&use, SINCE), "a drain is wanted already");
+    cr_assert_eq(agent_leave_judge(&use, SINCE), AGENT_IN_USE);
+    use.grace_ms = 0;
+    cr_assert_eq(agent_leave_judge(&use, SINCE), AGENT_LEAVES_ASKED);
+}
+
+Test(agent_leave, comes_by_force_during_the_grace)
+{
+    struct agent_use use = asked();
+    use.stop_forced = true;
+    cr_assert_eq(agent_leave_judge(&use, SINCE), AGENT_LEAVES_STOPPED);
 }
 
 /* ---- others cannot connect --------------------------------------------------------------------------------------- */
