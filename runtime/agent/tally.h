@@ -23,12 +23,16 @@ struct tally {
     struct version draining;                /* VERSION_NONE: nothing is */
     uint64_t drain_attempt;
     uint64_t draining_since_ms; /* clock_ms */
+    uint64_t drain_ms;          /* the time that the last drain took until its version was published; 0: none was */
 };
 
-/* Notes since when the drain of this decision is under way. */
+/* Notes since when the drain of this decision is under way, and how long the one before it took. */
 static inline void tally_decided(struct tally *tally, const struct decision *d, uint64_t now_ms)
 {
     bool same = version_is(tally->draining, d->drain) && tally->drain_attempt == d->drain_attempt;
+    if (!same && !version_none(tally->draining) && version_cmp(d->published, tally->draining) >= 0) {
+        tally->drain_ms = now_ms - tally->draining_since_ms + 1; /* rounded up, as 0 means unknown */
+    }
     if (!same) {
         tally->draining = d->drain;
         tally->drain_attempt = d->drain_attempt;

@@ -213,17 +213,17 @@ static tck_status_t measure_versions(const struct cli *cli, struct persistent *p
     return status;
 }
 
-/* The size of a version, from the running job; 0: no job is running, or it has none yet. */
-static uint64_t version_bytes(const struct cli *cli)
+/* From the status of the running job; 0: no job is running, or it does not know it yet. */
+static uint64_t known_number(const struct cli *cli, const char *name)
 {
     json_t *answer = NULL;
     struct error err;
-    uint64_t bytes = 0;
+    uint64_t number = 0;
     if (control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, &err) == TCK_OK) {
-        bytes = number_of(answer, "version_bytes");
+        number = number_of(answer, name);
         json_free(answer);
     }
-    return bytes;
+    return number;
 }
 
 /* While a version is being written, all those to keep still exist. */
@@ -258,7 +258,7 @@ static void check_room(struct report *report, const struct cli *cli, uint64_t av
         tell(report, BAD, "published versions", err.text);
         return;
     }
-    uint64_t bytes = version_bytes(cli);
+    uint64_t bytes = known_number(cli, "version_bytes");
     bytes = bytes == 0 ? number_of(found, "bytes") : bytes;
     if (bytes == 0) {
         tell(report, NOTE, "room for versions", "no version is known yet: run doctor while the job runs");
@@ -290,6 +290,32 @@ static void check_storage_in_time(struct report *report, const struct cli *cli)
         check_room(report, cli, number_of(found, "free"));
     }
     json_free(found);
+}
+
+/* ---- the end of a node --------------------------------------------------------------------------------------- */
+
+#define LEAVE_S 5 /* that an agent needs beside the drain */
+
+/* Whether an agent that gets SIGTERM can bring the newest version to storage before the system sends SIGKILL. */
+static void check_grace(struct report *report, const struct cli *cli)
+{
+    char detail[512];
+    uint64_t drain_s = (known_number(cli, "drain_ms") + 999) / 1000, grace_s = cli->config.grace_s;
+    uint64_t needed_s = 2 * drain_s > grace_s ? 2 * drain_s : grace_s; /* one may be under way already */
+    if (drain_s == 0) {
+        snprintf(detail, sizeof(detail),
+                 "no drain has been measured yet; with grace_s %" PRIu64 " the system must grant %" PRIu64
+                 " s from SIGTERM to SIGKILL (terminationGracePeriodSeconds, KillWait, TimeoutStopSec)",
+                 grace_s, grace_s + LEAVE_S);
+    } else {
+        snprintf(detail, sizeof(detail),
+                 "the last drain took %" PRIu64 " s: grace_s, which is %" PRIu64 ", has to be at least %" PRIu64
+                 ", and the system must grant %" PRIu64
+                 " s from SIGTERM to SIGKILL (terminationGracePeriodSeconds, KillWait, TimeoutStopSec)",
+                 drain_s, grace_s, 2 * drain_s, needed_s + LEAVE_S);
+    }
+    bool enough = drain_s > 0 && grace_s >= 2 * drain_s;
+    tell(report, drain_s == 0 || grace_s == 0 ? NOTE : enough ? GOOD : BAD, "time to end", detail);
 }
 
 /* ---- launcher ------------------------------------------------------------------------------------------------ */
@@ -329,6 +355,7 @@ int cli_doctor(const struct cli *cli)
     check_memory(&report, &cli->config);
     check_network(&report, &cli->config);
     check_storage_in_time(&report, cli);
+    check_grace(&report, cli);
     check_launcher(&report);
     json_t *answer = json_object();
     json_add_bool(answer, "ok", report.bad == 0);

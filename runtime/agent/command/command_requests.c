@@ -210,6 +210,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", parked_json(&r.parked));
     json_add(json, "metrics", metrics_json(agent->metrics));
+    json_add_u64(json, "drain_ms", r.tally.drain_ms);
     if (r.in_term.joined) {
         add_term(json, &r.in_term, agent->term_context);
     }
