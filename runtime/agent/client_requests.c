@@ -208,6 +208,9 @@ void client_requests_client_gone(void *ctx, struct client *client)
 {
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
+    if (client->trainer) {
+        stalls_add_board(&agent->tally.stalls, &client->shared->stalls);
+    }
     int64_t local = tc != NULL && client->trainer && client->term == tc->world.term
                         ? term_context_local_rank(tc, client->rank)
                         : -1;

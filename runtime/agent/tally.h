@@ -4,6 +4,7 @@
 #ifndef TCK_AGENT_TALLY_H
 #define TCK_AGENT_TALLY_H
 
+#include "base/stall.h"
 #include "core/protocol.h"
 
 #define TALLY_STAGES              (STAGE_FAILED + 1)
@@ -23,6 +24,7 @@ struct tally {
     struct version draining;                /* VERSION_NONE: nothing is */
     uint64_t drain_attempt;
     uint64_t draining_since_ms; /* clock_ms */
+    struct stalls stalls;       /* of trainers of this node that have disconnected */
     uint64_t drain_ms;          /* the time that the last drain took until its version was published; 0: none was */
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/schema.h"
 #include "base/secret.h"
+#include "base/stall.h"
 #include "base/trouble.h"
 #include "base/world.h"
 
@@ -84,6 +85,8 @@ struct shared_status {
     _Atomic uint64_t copies_missing; /* of the committed version, on this node */
     struct shared_trouble storage_trouble;
     _Atomic uint64_t decided_below; /* every lower step of this term is decided; written after the steps above */
+    /* also written by the client */
+    struct stall_board stalls; /* since it has this page */
 };
 
 /* ---- what each message holds (schema.h) ---------------------------------------------------------------------- */

@@ -16,6 +16,9 @@ static void close_stall(struct tck_client *client, uint64_t fence_ns)
     client->stall_last_ns = stall_ns;
     client->stall_total_ns += stall_ns;
     client->stall_max_ns = stall_ns > client->stall_max_ns ? stall_ns : client->stall_max_ns;
+    if (client->session.shared != NULL) {
+        stall_board_add(&client->session.shared->stalls, stall_ns);
+    }
 }
 
 /* The previous snapshot may still be being copied: there may have been no fence since, for example because an

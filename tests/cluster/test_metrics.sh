@@ -56,6 +56,8 @@ known_committed "$step"
 [ "$(value a versions_total 'result="published"')" -ge 1 ] || die "a published version is not counted"
 [ "$(value a transferred_bytes_total 'tier="peer",direction="out"')" -gt 0 ] || die "copies are not counted"
 [ "$(value a transferred_bytes_total 'tier="storage",direction="out"')" -gt 0 ] || die "drains are not counted"
+stalled() { [ "$(value a save_stall_seconds_count)" -ge 1 ]; }
+wait_for 30 stalled || die "stalls of saves are not counted"
 
 # Hostile scrapers on a: training goes on, the agent is the same, and it answers when they are gone.
 agent=$(agent_pid a)

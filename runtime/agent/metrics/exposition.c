@@ -55,6 +55,13 @@ void exposition_begin(struct exposition *x, size_t max, const struct label *comm
     x->w.failed = x->common == NULL;
 }
 
+const char *family_kind_name(enum family_kind kind)
+{
+    static const char *const names[FAMILY_KINDS] = {
+        [FAMILY_GAUGE] = "gauge", [FAMILY_COUNTER] = "counter", [FAMILY_HISTOGRAM] = "histogram"};
+    return names[kind];
+}
+
 void exposition_family(struct exposition *x, const char *name, enum family_kind kind, const char *help)
 {
     x->family = name;
@@ -64,7 +71,9 @@ void exposition_family(struct exposition *x, const char *name, enum family_kind 
     put(&x->w, help);
     put(&x->w, "\n# TYPE ");
     put(&x->w, name);
-    put(&x->w, kind == FAMILY_COUNTER ? " counter\n" : " gauge\n");
+    put(&x->w, " ");
+    put(&x->w, family_kind_name(kind));
+    put(&x->w, "\n");
 }
 
 /* Exact, which a double is not above 2^53. */
@@ -83,18 +92,25 @@ static void put_number(struct writer *w, uint64_t value, unsigned decimals)
     put(w, text);
 }
 
-void exposition_sample(struct exposition *x, const struct label *extra, size_t count, uint64_t value, unsigned decimals)
+void exposition_part(struct exposition *x, const char *suffix, const struct label *extra, size_t count, uint64_t value,
+                     unsigned decimals)
 {
     if (x->w.failed) {
         return;
     }
     put(&x->w, x->family);
+    put(&x->w, suffix);
     put(&x->w, "{");
     put(&x->w, x->common);
     put(&x->w, x->common[0] != '\0' && count > 0 ? "," : "");
     put_labels(&x->w, extra, count);
     put(&x->w, "}");
     put_number(&x->w, value, decimals);
+}
+
+void exposition_sample(struct exposition *x, const struct label *extra, size_t count, uint64_t value, unsigned decimals)
+{
+    exposition_part(x, "", extra, count, value, decimals);
 }
 
 char *exposition_end(struct exposition *x, size_t *len_out)

@@ -12,7 +12,9 @@ struct label {
     const char *name, *value; /* any value; the name is one of ours */
 };
 
-enum family_kind { FAMILY_GAUGE, FAMILY_COUNTER };
+enum family_kind { FAMILY_GAUGE, FAMILY_COUNTER, FAMILY_HISTOGRAM, FAMILY_KINDS };
+/* As the format writes it. */
+const char *family_kind_name(enum family_kind kind);
 
 struct exposition {
     struct writer w;
@@ -27,6 +29,9 @@ void exposition_family(struct exposition *x, const char *name, enum family_kind 
 /* A sample of that family; extra: further labels. value * 10^-decimals. */
 void exposition_sample(struct exposition *x, const struct label *extra, size_t count, uint64_t value,
                        unsigned decimals);
+/* A sample whose name ends with this suffix, as those of a histogram do. */
+void exposition_part(struct exposition *x, const char *suffix, const struct label *extra, size_t count, uint64_t value,
+                     unsigned decimals);
 /* The text, without a NUL, which the caller frees. NULL: it did not fit, or there was no memory. Frees the rest. */
 char *exposition_end(struct exposition *x, size_t *len_out);
 

@@ -19,7 +19,7 @@ struct metrics_setup {
     void *ctx;
 };
 
-/* An address that is taken is no error: the job matters more. It is tried again, and told by metrics_trouble. */
+/* An address that is taken is no error: the job matters more. It is tried again, and metrics_trouble reports it. */
 must_check tck_status_t metrics_new(const struct metrics_setup *setup, struct metrics **out, struct error *err);
 void metrics_free(struct metrics *m);
 void metrics_tick(struct metrics *m); /* once a second */

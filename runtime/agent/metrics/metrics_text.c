@@ -169,6 +169,22 @@ static void step_time(struct exposition *x, const struct report *r)
     }
 }
 
+static void save_stall(struct exposition *x, const struct report *r)
+{
+    const struct stalls *s = &r->trainers.stalls;
+    uint64_t count = 0;
+    for (unsigned i = 0; i < STALL_BUCKETS; i++) {
+        char bound[32] = "+Inf";
+        count += s->buckets[i];
+        if (i < STALL_BOUNDS) {
+            snprintf(bound, sizeof(bound), "%g", (double)stall_bound_us(i) / 1e6);
+        }
+        exposition_part(x, "_bucket", &(struct label){"le", bound}, 1, count, 0);
+    }
+    exposition_part(x, "_sum", NULL, 0, s->total_ns, NS);
+    exposition_part(x, "_count", NULL, 0, count, 0);
+}
+
 static void nodes(struct exposition *x, const struct report *r)
 {
     for (int i = 0; in_force(r) && i < NODE_STATES; i++) {
@@ -480,6 +496,9 @@ static const struct {
      training_step},
     {"tierckpt_training_step_duration_seconds", "", FAMILY_GAUGE,
      "Smoothed time of a step, of the slowest trainer here.", step_time},
+    {"tierckpt_save_stall_seconds", "", FAMILY_HISTOGRAM,
+     "How long each save kept a trainer of this node from training, in the call and before the optimizer's step.",
+     save_stall},
     {"tierckpt_nodes", "state", FAMILY_GAUGE,
      "Nodes of the term, as this one sees them. Only the coordinator has connections with all of them.", nodes},
     {"tierckpt_node_lost", "peer", FAMILY_GAUGE,
@@ -551,7 +570,7 @@ bool metrics_family(size_t i, struct metrics_help *out)
     }
     *out = (struct metrics_help){.name = families[i].name,
                                  .labels = families[i].labels,
-                                 .kind = families[i].kind == FAMILY_COUNTER ? "counter" : "gauge",
+                                 .kind = family_kind_name(families[i].kind),
                                  .help = families[i].help};
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads from all parts of the agent what operators are told. */
+ * Collects the report from all parts of the agent. */
 #include "agent/report/report.h"
 
 #include "agent/driver/slot_ops.h"
@@ -114,6 +114,7 @@ static void collect_trainers(const struct client *clients, struct report_trainer
         t->restoring += c->restoring;
         t->step = step > t->step ? step : t->step;
         t->step_ns = ns > t->step_ns ? ns : t->step_ns;
+        stalls_add_board(&t->stalls, &c->shared->stalls);
     }
 }
 
@@ -161,6 +162,7 @@ void report_collect(const struct agent *agent, struct report *out)
                            .save_storage_steps = settings->storage_steps};
     collect_memory(agent, &out->memory);
     collect_term(agent->term_context, &out->in_term);
+    out->trainers.stalls = agent->tally.stalls;
     collect_trainers(agent->clients, &out->trainers);
     collect_parts(agent, out);
 }

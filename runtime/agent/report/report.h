@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All that operators are told of an agent at one moment. The command's status and the metrics are made of the same
+ * The state of an agent at one moment. The command's status and the metrics are made of the same
  * report, so they never contradict each other. */
 #ifndef TCK_AGENT_REPORT_H
 #define TCK_AGENT_REPORT_H
@@ -48,8 +48,9 @@ struct report_term {
 
 struct report_trainers {
     uint64_t count, restoring;
-    uint64_t step;    /* of the fastest one */
-    uint64_t step_ns; /* smoothed time of a step, of the slowest one */
+    uint64_t step;        /* of the fastest one */
+    uint64_t step_ns;     /* smoothed time of a step, of the slowest one */
+    struct stalls stalls; /* also of those that have disconnected */
 };
 
 struct report_storage {

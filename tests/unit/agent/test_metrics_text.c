@@ -118,6 +118,20 @@ Test(metrics_text, a_node_whose_term_is_over_says_nothing_of_the_job)
     expect_line(&r, "tierckpt_saves_held_back{job_id=\"llm\",node=\"n7\"} 1");
 }
 
+Test(metrics_text, stalls_are_a_histogram_whose_buckets_include_the_smaller_ones)
+{
+    struct report r = some_report();
+    r.trainers.stalls =
+        (struct stalls){.buckets = {[0] = 5, [1] = 2, [STALL_BUCKETS - 1] = 1}, .total_ns = 20500000000};
+    expect_line(&r, "# TYPE tierckpt_save_stall_seconds histogram");
+    expect_line(&r, "tierckpt_save_stall_seconds_bucket{job_id=\"llm\",node=\"n7\",le=\"0.0001\"} 5");
+    expect_line(&r, "tierckpt_save_stall_seconds_bucket{job_id=\"llm\",node=\"n7\",le=\"0.00025\"} 7");
+    expect_line(&r, "tierckpt_save_stall_seconds_bucket{job_id=\"llm\",node=\"n7\",le=\"10\"} 7");
+    expect_line(&r, "tierckpt_save_stall_seconds_bucket{job_id=\"llm\",node=\"n7\",le=\"+Inf\"} 8");
+    expect_line(&r, "tierckpt_save_stall_seconds_sum{job_id=\"llm\",node=\"n7\"} 20.500000000");
+    expect_line(&r, "tierckpt_save_stall_seconds_count{job_id=\"llm\",node=\"n7\"} 8");
+}
+
 Test(metrics_text, counts_of_events_that_never_happened_are_zero)
 {
     struct report r = some_report();
