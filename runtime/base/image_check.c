@@ -166,7 +166,7 @@ static tck_status_t visit_entry(const struct check *check, const struct tensor *
     if (check->visit == NULL || tensor->filler) {
         return TCK_OK;
     }
-    return check->visit->entry(check->visit->ctx, &entry, check->err);
+    return check->visit->visit_entry(check->visit->ctx, &entry, check->err);
 }
 
 static tck_status_t check_entry(struct check *check)

@@ -23,7 +23,7 @@ struct image_entry {
 };
 
 struct image_visit {
-    tck_status_t (*entry)(void *ctx, const struct image_entry *entry, struct error *err);
+    tck_status_t (*visit_entry)(void *ctx, const struct image_entry *entry, struct error *err);
     void *ctx;
 };
 

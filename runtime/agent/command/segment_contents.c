@@ -65,7 +65,7 @@ static tck_status_t add_entry(void *ctx, const struct image_entry *entry, struct
 
 static tck_status_t read_header(const struct segment *segment, uint32_t slot, struct contents *out, struct error *err)
 {
-    const struct image_visit visit = {.entry = add_entry, .ctx = out};
+    const struct image_visit visit = {.visit_entry = add_entry, .ctx = out};
     const uint8_t *image = segment_image(segment, slot);
     uint64_t len = segment_info(segment).image_bytes, header_bytes = 0, bytes = 0;
     tck_status_t status = image_header_bytes(image, len, len, &header_bytes, err);

@@ -75,8 +75,8 @@ static void fetch_unlink(struct fetch *x)
     }
 }
 
-static void report(const struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask,
-                   const struct error *outcome)
+static void report_outcome(const struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask,
+                           const struct error *outcome)
 {
     struct wire_fetched m = {.term = tc->world.term,
                              .shard = ask->shard,
@@ -153,7 +153,7 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     if (x->repairs) {
         x->all->needs.repaired(x->all->needs.ctx, outcome->code == TCK_OK);
     } else {
-        report(x->all, x->tc, &x->ask, outcome);
+        report_outcome(x->all, x->tc, &x->ask, outcome);
     }
     fetch_free(x);
 }
@@ -171,7 +171,7 @@ static void load_give_up(void *ctx, const struct error *why)
     if (x->repairs) {
         x->all->needs.repaired(x->all->needs.ctx, false);
     } else {
-        report(x->all, x->tc, &x->ask, why);
+        report_outcome(x->all, x->tc, &x->ask, why);
     }
 }
 
@@ -471,7 +471,7 @@ static void fetch_begin(struct fetches *fs, struct term_context *tc, const struc
         struct error err;
         (void)error_set(&err, TCK_ERR_INTERNAL, "shard %u of the world has no slots here", ask->shard);
         log_error("fetch request refused: %s", err.text);
-        report(fs, tc, ask, &err);
+        report_outcome(fs, tc, ask, &err);
         return;
     }
     struct fetch *x = is_under_way(fs, tc, ask, repairs) ? NULL : calloc(1, sizeof(*x));
