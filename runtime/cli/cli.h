@@ -18,7 +18,13 @@ struct cli_export {
     bool from_memory;
 };
 
+/* The options of `tierckpt tune`; 0: not given. */
+struct cli_tune {
+    uint64_t node_hours, process_hours, memory_hours;
+};
+
 struct cli {
+    struct cli_tune tune;
     struct cli_export export;
     struct config config;
     bool configured; /* config is that of a job; otherwise it has the defaults */
@@ -47,6 +53,7 @@ int cli_config(const struct cli *cli);
 int cli_stop(const struct cli *cli);
 int cli_doctor(const struct cli *cli);
 int cli_export(const struct cli *cli);
+int cli_tune(const struct cli *cli);
 
 /* Prints the error (as JSON with --json) and returns 1. */
 int cli_fail(const struct cli *cli, const struct error *err);

@@ -36,6 +36,7 @@ static const struct {
      "           --markdown: the table of all keys)"},
     {"stop", cli_stop, 0, false, "f",
      "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
+    {"tune", cli_tune, 0, false, "npL", "the intervals that cost the running training least, and why"},
     {"doctor", cli_doctor, 0, true, "", "check this machine, and launcher settings that are known to break recovery"},
 };
 
@@ -45,29 +46,34 @@ static void usage(FILE *to)
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
     }
-    fputs("\n"
-          "  --config FILE  the job's configuration (or TIERCKPT_CONFIG; default: that of the one agent known on this "
-          "node;\n"
-          "                 config and doctor use the defaults if there is none)\n"
-          "  --config-json JSON  keys that override the file's, or all of them\n"
-          "  --job NAME     the job, if several have agents here\n"
-          "  --node NAME    the node, if several have agents here\n"
-          "  --json         print one JSON object\n"
-          "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE, --markdown, --force: see the commands\n"
-          "  --help, --version\n"
-          "\n"
-          "export, of the newest published version or of --step N:\n"
-          "  --version-dir DIR   export the version in this directory; needs no configuration\n"
-          "  --memory            export the newest version in the agents' memory, which is published first\n"
-          "  --shard-size BYTES  the size of one file: 5GiB by default, 0 for a single file\n"
-          "  --dtype KIND        keep (default), float32, bfloat16, float16 or float64\n"
-          "  --model-files DIR   copy config.json, the tokenizer's and other files from there\n"
-          "  --include PATTERN   export the keys that match, instead of all weights of the model;\n"
-          "                      --exclude PATTERN: not these. Each may be given several times\n"
-          "  --strip-prefix TEXT, --add-prefix TEXT   change the keys, in this order\n"
-          "\n"
-          "Exit status: 0 the answer is good, 1 it is not, 2 wrong usage.\n",
-          to);
+    fputs(
+        "\n"
+        "  --config FILE  the job's configuration (or TIERCKPT_CONFIG; default: that of the one agent known on this "
+        "node;\n"
+        "                 config and doctor use the defaults if there is none)\n"
+        "  --config-json JSON  keys that override the file's, or all of them\n"
+        "  --job NAME     the job, if several have agents here\n"
+        "  --node NAME    the node, if several have agents here\n"
+        "  --json         print one JSON object\n"
+        "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE, --markdown, --force: see the commands\n"
+        "  --help, --version\n"
+        "\n"
+        "export, of the newest published version or of --step N:\n"
+        "  --version-dir DIR   export the version in this directory; needs no configuration\n"
+        "  --memory            export the newest version in the agents' memory, which is published first\n"
+        "  --shard-size BYTES  the size of one file: 5GiB by default, 0 for a single file\n"
+        "  --dtype KIND        keep (default), float32, bfloat16, float16 or float64\n"
+        "  --model-files DIR   copy config.json, the tokenizer's and other files from there\n"
+        "  --include PATTERN   export the keys that match, instead of all weights of the model;\n"
+        "                      --exclude PATTERN: not these. Each may be given several times\n"
+        "  --strip-prefix TEXT, --add-prefix TEXT   change the keys, in this order\n"
+        "\n"
+        "tune, for what is known of the cluster:\n"
+        "  --node-mtbf HOURS, --process-mtbf HOURS   the mean time between failures of one node, and of its programs\n"
+        "  --memory-mtbf HOURS   the mean time between losses that memory does not survive\n"
+        "\n"
+        "Exit status: 0 the answer is good, 1 it is not, 2 wrong usage.\n",
+        to);
 }
 
 static bool number(const char *text, uint64_t *out)
@@ -89,6 +95,31 @@ static bool add_pattern(const char **patterns, uint32_t *count)
     }
     patterns[(*count)++] = optarg;
     return true;
+}
+
+static int not_a_number(const char *option)
+{
+    fprintf(stderr, "tierckpt: %s takes a whole number, not %s\n", option, optarg);
+    return 3;
+}
+
+static int take_hours(const char *option, uint64_t *hours)
+{
+    return number(optarg, hours) && *hours > 0 ? 0 : not_a_number(option);
+}
+
+static int take_tune(struct cli_tune *tune, int option)
+{
+    switch (option) {
+    case 'n':
+        return take_hours("--node-mtbf", &tune->node_hours);
+    case 'p':
+        return take_hours("--process-mtbf", &tune->process_hours);
+    case 'L':
+        return take_hours("--memory-mtbf", &tune->memory_hours);
+    default:
+        return 3;
+    }
 }
 
 /* Handles an option of export. */
@@ -123,12 +154,6 @@ static int take_export(struct cli_export *export, int option)
     default:
         return 3;
     }
-}
-
-static int not_a_number(const char *option)
-{
-    fprintf(stderr, "tierckpt: %s takes a whole number, not %s\n", option, optarg);
-    return 3;
 }
 
 /* One option; 0 to go on, else the exit status + 1. */
@@ -178,6 +203,10 @@ static int take(struct cli *cli, struct arguments *a, int option)
     case 'h':
         usage(stdout);
         return 1;
+    case 'n':
+    case 'p':
+    case 'L':
+        return take_tune(&cli->tune, option);
     default:
         return take_export(&cli->export, option);
     }
@@ -208,6 +237,9 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
                                             {"exclude", required_argument, NULL, 'X'},
                                             {"strip-prefix", required_argument, NULL, 'P'},
                                             {"add-prefix", required_argument, NULL, 'A'},
+                                            {"node-mtbf", required_argument, NULL, 'n'},
+                                            {"process-mtbf", required_argument, NULL, 'p'},
+                                            {"memory-mtbf", required_argument, NULL, 'L'},
                                             {NULL, 0, NULL, 0}};
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread */
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -226,10 +258,11 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
     static const struct {
         char letter;
         const char *name;
-    } special[] = {{'s', "--step"},    {'k', "--keep"},       {'d', "--dry-run"},      {'w', "--wait"},
-                   {'S', "--set"},     {'m', "--markdown"},   {'f', "--force"},        {'V', "--version-dir"},
-                   {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
-                   {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"}};
+    } special[] = {{'s', "--step"},      {'k', "--keep"},         {'d', "--dry-run"},      {'w', "--wait"},
+                   {'S', "--set"},       {'m', "--markdown"},     {'f', "--force"},        {'V', "--version-dir"},
+                   {'M', "--memory"},    {'b', "--shard-size"},   {'t', "--dtype"},        {'F', "--model-files"},
+                   {'I', "--include"},   {'X', "--exclude"},      {'P', "--strip-prefix"}, {'A', "--add-prefix"},
+                   {'n', "--node-mtbf"}, {'p', "--process-mtbf"}, {'L', "--memory-mtbf"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] &&
             strchr(commands[command].options, special[i].letter) == NULL) {

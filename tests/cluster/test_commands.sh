@@ -28,6 +28,14 @@ ask a verify published | grep -q 'no agent answers' && die "verify published say
 good ls
 good prune --dry-run --keep 1
 good config
+good tune
+ask a tune | grep -Eq '^save_mem_interval +[0-9]+ +every ' || die "tune: $(ask a tune)"
+interval() { ask a --json tune "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["save_mem_interval"])'; }
+[ "$(interval --node-mtbf 1000000 --process-mtbf 1000000)" -gt "$(interval --node-mtbf 1 --process-mtbf 1)" ] ||
+    die "failures do not count: $(ask a tune --node-mtbf 1)"
+bad 2 tune --node-mtbf 0
+bad 2 tune --node-mtbf often
+bad 2 doctor --node-mtbf 4
 ask a --json doctor | is_json || die "doctor: no JSON"
 ask a doctor | grep -q '^good *time to end *the last drain took 1 s: grace_s, which is 20, has to be at least 2,' ||
     die "doctor: $(ask a doctor)"

@@ -189,6 +189,22 @@ static json_t *metrics_json(const struct metrics *metrics)
     return json;
 }
 
+/* What `tierckpt tune` reckons with. */
+static json_t *training_json(const struct report *r)
+{
+    json_t *json = json_object();
+    uint64_t saves = 0;
+    for (unsigned i = 0; i < STALL_BUCKETS; i++) {
+        saves += r->trainers.stalls.buckets[i];
+    }
+    json_add_u64(json, "step_ns", r->trainers.step_ns);
+    json_add_u64(json, "saves", saves);
+    json_add_u64(json, "stall_ns", r->trainers.stalls.total_ns);
+    json_add_u64(json, "save_mem_steps", r->save_mem_steps);
+    json_add_u64(json, "save_storage_steps", r->save_storage_steps);
+    return json;
+}
+
 static void do_status(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
@@ -210,6 +226,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", parked_json(&r.parked));
     json_add(json, "metrics", metrics_json(agent->metrics));
+    json_add(json, "training", training_json(&r));
     json_add_u64(json, "drain_ms", r.tally.drain_ms);
     if (r.in_term.joined) {
         add_term(json, &r.in_term, agent->term_context);
