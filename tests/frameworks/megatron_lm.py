@@ -7,6 +7,7 @@ $MEGATRON_LM names the source tree, tag core_v0.16.1. Its megatron.core is used,
 import os
 import sys
 import types
+import typing
 from pathlib import Path
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch is imported: compiling would take most of the time
@@ -18,6 +19,9 @@ _kernels = types.ModuleType("megatron.core.transformer.custom_layers.batch_invar
 _kernels.enable_batch_invariant_mode = lambda *_, **__: None
 _kernels.is_batch_invariant_mode_enabled = lambda: False
 sys.modules[_kernels.__name__] = _kernels
+
+if not hasattr(typing, "override"):  # tags from core_v0.18 on take it from there, also under Python 3.11
+    typing.override = lambda method: method
 
 import functools
 import hashlib

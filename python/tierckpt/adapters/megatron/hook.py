@@ -28,8 +28,7 @@ log = logging.getLogger("tierckpt")
 _TRAINING = "megatron.training.training"
 _REQUIRED_API = (
     RequiredApi(f"{_TRAINING}:get_args", ()),
-    RequiredApi(f"{_TRAINING}:setup_model_and_optimizer",
-                ("model_provider_func", "model_type", "checkpointing_context")),
+    RequiredApi(f"{_TRAINING}:setup_model_and_optimizer", ("model_type", "checkpointing_context")),
     RequiredApi(f"{_TRAINING}:checkpoint_and_decide_exit", (
         "model", "optimizer", "opt_param_scheduler", "iteration", "num_floating_point_operations_so_far",
         "checkpointing_context", "train_data_iterator")),
