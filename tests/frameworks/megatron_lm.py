@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs pretrain_gpt.py of Megatron-LM, unchanged, on a CPU over gloo, with the hook; for tests only.
 
-$MEGATRON_LM names the source tree, tag core_v0.16.1. Its megatron.core is used, not an installed one.
+$MEGATRON_LM names the source tree, a tag from core_v0.16.1 to core_v0.19.0. Its megatron.core is used, not an installed
+one.
 """
 
 import os

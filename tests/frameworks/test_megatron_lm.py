@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the real pretrain_gpt.py with `import tierckpt.megatron.hook`, if $MEGATRON_LM names a source tree of
-Megatron-LM, tag core_v0.16.1 (the package megatron-core has no training program)."""
+Megatron-LM, a tag from core_v0.16.1 to core_v0.19.0 (the package megatron-core has no training program)."""
 
 import functools
 import importlib.util

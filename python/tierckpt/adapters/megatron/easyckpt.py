@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megatron-LM and megatron-core 0.16: checkpoints of a training job in the memory of its nodes.
+"""Megatron-LM and megatron-core 0.16 to 0.19: checkpoints of a training job in the memory of its nodes.
 
 In a program of Megatron-LM one line before pretrain() is enough: `import tierckpt.megatron.hook`. By hand:
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import tierckpt.megatron.hook` before pretrain() of Megatron-LM (core_v0.16): saves to memory and storage at the
-configured intervals, and resumes from there.
+"""`import tierckpt.megatron.hook` before pretrain() of Megatron-LM (core_v0.16 to core_v0.19): saves to memory and
+storage at the configured intervals, and resumes from there.
 
 TIERCKPT_CONFIG in the environment names the configuration, a JSON file; without it versions go below --save.
 TIERCKPT_MEGATRON_CONCAT=on lets it start from what another number of data-parallel ranks has published.
