@@ -58,7 +58,7 @@ def value_of(checkpoint_id):
 def sources():
     """Whether the last load of each series was one from memory."""
     return [series.tiers.attached and series.tiers.restored is not None
-            for series in dcp_functions._program._series.values()]
+            for series in dcp_functions.program._series.values()]
 
 
 @pytest.mark.parametrize("checkpoint_id", ["checkpoint", "runs/step-120", "120", "runs/step-7/model"])

@@ -7,7 +7,7 @@ import pytest
 
 import tierckpt
 from tierckpt.adapters import dcp_directory
-from tierckpt.adapters.dcp_ids import named
+from tierckpt.adapters.dcp_ids import named, named_part, of_all_shards
 
 
 @pytest.mark.parametrize("checkpoint_id, number, series, home", [
@@ -27,9 +27,35 @@ def test_id_names_number_and_series(checkpoint_id, number, series, home):
     assert name.path == os.path.abspath(checkpoint_id)
 
 
+@pytest.mark.parametrize("checkpoint_id, number, series, home", [
+    ("/a/tp0_ep0_fsdp3", None, "/a/tp0_ep0_fsdp3", "/a"),
+    ("/a/step-120/tp0_fsdp3", 120, "/a/step-#/tp0_fsdp3", "/a"),
+    ("/a/global_step120/tp1", 120, "/a/global_step#/tp1", "/a"),
+    ("/a/9/tp0_ep0", 9, "/a/#/tp0_ep0", "/a"),
+    ("/run7/checkpoint-5", 5, "/run7/checkpoint-#", "/run7"),
+    ("/run7/tp0_ep0", None, "/run7/tp0_ep0", "/run7"),
+])
+def test_number_of_a_rank_is_not_that_of_a_checkpoint(checkpoint_id, number, series, home):
+    name = named_part(checkpoint_id)
+    assert (name.path, name.number, name.series, name.home) == (checkpoint_id, number, series, home)
+
+
+def test_all_shards_are_one_series():
+    shards = [of_all_shards(named_part(f"/a/step-{step}/tp0_ep0_fsdp{shard}")) for step, shard in ((1, 0), (2, 3))]
+    assert shards[0].series == shards[1].series and shards[0].path != shards[1].path
+
+
 def test_number_is_the_id_of_a_directory_here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert named(12) == named("12") == named(tmp_path / "12")
+
+
+def test_directory_of_a_part_has_the_manifest_and_its_own_files(tmp_path):
+    (tmp_path / "version").mkdir()
+    for name in ("manifest.json", "shard-0.safetensors", "shard-1.safetensors"):
+        (tmp_path / "version" / name).touch()
+    dcp_directory.place(tmp_path / "version", tmp_path / "part", {"shard-1.safetensors"})
+    assert sorted(os.listdir(tmp_path / "part")) == ["manifest.json", "shard-1.safetensors"]
 
 
 def test_url_and_empty_id_are_refused():

@@ -92,7 +92,7 @@ def load(rank, world, directory):
 
 def _from_memory():
     """Whether the last load was one from the memory of this node."""
-    series, = dcp_functions._program._series.values()
+    series, = dcp_functions.program._series.values()
     return series.tiers.attached and series.tiers.restored.bytes_local > 0
 
 

@@ -460,11 +460,13 @@ class StorageReader(torch_storage.StorageReader):
     tiers, it loads what was published, by any number of ranks, with or without a process group.
 
     config, overrides   those of the job; or `config` is the directory of a published version
-    checkpoint_id       default: the newest. What is newer in memory than on storage is published first"""
+    checkpoint_id       default: the newest. What is newer in memory than on storage is published first
+    scope               without tiers: that of the local state dict to load"""
 
     def __init__(self, config: ConfigSource = None, *, overrides: Overrides = None,
-                 checkpoint_id: CheckpointId | None = None, tiers: Tiers | None = None) -> None:
+                 checkpoint_id: CheckpointId | None = None, tiers: Tiers | None = None, scope: str = "") -> None:
         self._config, self._overrides, self._tiers = config, overrides, tiers
+        self._scope = scope if tiers is None else tiers.scope
         self.reset(checkpoint_id)
 
     def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
@@ -480,10 +482,20 @@ class StorageReader(torch_storage.StorageReader):
         """The step that was loaded; None before a load."""
         return None if self._source is None else self._source.step
 
+    @property
+    def version(self) -> native.Version | None:
+        """The same, with its term; None also if the load was one of the attached layout."""
+        return None if self._source is None else self._source.version
+
+    @property
+    def directory(self) -> str | None:
+        """That of the published version that was loaded; None if the load was one of the attached layout."""
+        return None if self._source is None else self._source.directory
+
     def read_metadata(self) -> Metadata:
         if self._tiers is not None and not self._tiers.on:
             raise errors.UnsupportedError("tierckpt.dcp is off (see its warning): there is nothing to load from")
-        self._source = source(self._tiers, self._config, self._overrides, self._step)
+        self._source = source(self._tiers, self._config, self._overrides, self._step, self._scope)
         return self._source.metadata()
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:

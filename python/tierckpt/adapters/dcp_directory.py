@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Container
 from pathlib import Path
 
 from .. import errors
@@ -41,9 +42,9 @@ def is_of_torch(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / ".metadata").exists()
 
 
-def place(version: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Makes the directory `path` of the files of a version. Raises IoError if it cannot be made, ConfigError if it is
-    on another file system."""
+def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: Container[str] | None = None) -> None:
+    """Makes the directory `path` of the files of a version, or of its manifest and `only` these of its files. Raises
+    IoError if it cannot be made, ConfigError if it is on another file system."""
     target = Path(os.path.realpath(path))  # a link stays, and its target is the directory
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,8 @@ def place(version: str | os.PathLike[str], path: str | os.PathLike[str]) -> None
         made.mkdir()
         try:
             for file in sorted(Path(version).iterdir()):
-                os.link(file, made / file.name, follow_symlinks=False)
+                if only is None or file.name == _MANIFEST or file.name in only:
+                    os.link(file, made / file.name, follow_symlinks=False)
             _sync(made)
             _put(made, target)
         except OSError:
@@ -64,6 +66,20 @@ def place(version: str | os.PathLike[str], path: str | os.PathLike[str]) -> None
         if error.errno == errno.EXDEV:
             raise other_file_system(str(path), str(version)) from error
         raise errors.IoError(f"{path}: the files of {version} cannot be linked there: {error}") from error
+
+
+def assemble(parts: list[str], path: str) -> None:
+    """Makes the directory `path` of the files of all these directories. Raises IoError."""
+    try:
+        shutil.rmtree(path, ignore_errors=True)  # of a process that was killed
+        os.mkdir(path)
+        for part in parts:
+            for file in Path(part).iterdir():
+                if _is_part_of_a_checkpoint(file.name) and not (Path(path) / file.name).exists():
+                    os.link(file, Path(path) / file.name, follow_symlinks=False)
+    except OSError as error:
+        raise errors.IoError(f"{path}: the files of {', '.join(parts)} cannot be linked there to be read together: "
+                             f"{error}") from error
 
 
 def other_file_system(path: str, save_dir: str) -> errors.ConfigError:

@@ -13,9 +13,9 @@ import importlib
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -33,6 +33,7 @@ from .dcp_series import Series, Settings
 log = logging.getLogger("tierckpt")
 
 _SERIES_AT_ONCE = 4
+_S = TypeVar("_S", bound=Series)
 
 
 def of_torch(name: str) -> Any:
@@ -52,15 +53,23 @@ class _Program:
         self._uploads: set[Future[Any]] = set()
 
     def series(self, name: Named, group: ProcessGroup | None, no_dist: bool) -> Series:
+        return self.opened((name.series, members(group), no_dist),
+                           lambda settings: Series(settings, name, group, no_dist))
+
+    def opened(self, key: tuple[Any, ...], make: Callable[[Settings], _S]) -> _S:
+        """The series of this key, which is made if it is not open."""
         self._settle()
-        if self.settings is None:
-            self.settings = Settings(config=os.environ.get("TIERCKPT_CONFIG"))
-        key = (name.series, _members(group), no_dist)
         if key not in self._series:
             self._make_room()
-            self._series[key] = Series(self.settings, name, group, no_dist)
+            self._series[key] = make(self.settings_now())
         self._series.move_to_end(key)
-        return self._series[key]
+        series: Any = self._series[key]
+        return series
+
+    def settings_now(self) -> Settings:
+        if self.settings is None:
+            self.settings = Settings(config=os.environ.get("TIERCKPT_CONFIG"))
+        return self.settings
 
     def _settle(self) -> None:
         """Waits for the saves in the background: their threads use the process group that the next call uses, too."""
@@ -90,14 +99,14 @@ class _Program:
         return bool(self._series)
 
 
-def _members(group: ProcessGroup | None) -> tuple[int, ...] | None:
+def members(group: ProcessGroup | None) -> tuple[int, ...] | None:
     """The ranks of a group, None for all of them."""
     if group is None or dist.get_world_size(group) == dist.get_world_size():
         return None
     return tuple(dist.get_process_group_ranks(group))
 
 
-_program = _Program()
+program = _Program()
 
 
 def configure(config: ConfigSource = None, *, overrides: Overrides = None, replicate_group: ProcessGroup | None = None,
@@ -113,11 +122,11 @@ def configure(config: ConfigSource = None, *, overrides: Overrides = None, repli
                         the rest, and before other changes of tensors the program must (response.staging_completion)
 
     Raises InvalidArgumentError after the first save or load."""
-    if _program.in_use:
+    if program.in_use:
         raise errors.InvalidArgumentError("tierckpt.dcp.configure comes before the first save and load: call "
                                           "tierckpt.dcp.close first")
     source = os.environ.get("TIERCKPT_CONFIG") if config is None else config
-    _program.settings = Settings(source, tuple((overrides or {}).items()), replicate_group, tuple(private), capacity,
+    program.settings = Settings(source, tuple((overrides or {}).items()), replicate_group, tuple(private), capacity,
                                  timeout_s, overlap)
 
 
@@ -125,7 +134,7 @@ def close(job_done: bool | None = None) -> None:
     """Not required. Waits for the saves in the background and ends the use of Tierckpt. By default memory is freed if
     everything that it holds is on storage. job_done=True frees it, False keeps it for linger_s seconds, as it is kept
     if a program does not call this."""
-    _program.close(job_done)
+    program.close(job_done)
 
 
 def save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = None,
@@ -138,7 +147,7 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = N
     writer = storage_writer
     if checkpoint_id is not None and storage_writer is None:
         name = named(checkpoint_id)
-        series = _program.series(name, process_group, no_dist)
+        series = program.series(name, process_group, no_dist)
         if series.tiers.on:
             writer, checkpoint_id = series.writer(state_dict, name, use_collectives), None
     return state_dict_saver.save(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), storage_writer=writer,
@@ -170,7 +179,7 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | No
                                "use_collectives": use_collectives}
     own = checkpoint_id is not None and storage_writer is None
     name = named(checkpoint_id) if own and checkpoint_id is not None else None
-    series = None if name is None else _program.series(name, process_group, no_dist)
+    series = None if name is None else program.series(name, process_group, no_dist)
     if name is None or series is None or not series.tiers.on:
         return state_dict_saver.async_save(
             state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), storage_writer=storage_writer,
@@ -178,9 +187,9 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | No
     _refuse(async_checkpointer_type, async_stager)
     writer = series.writer(state_dict, name, use_collectives)
     response: Any = state_dict_saver.async_save(state_dict, storage_writer=writer, **options)
-    if not (_program.settings and _program.settings.overlap):
+    if not (program.settings and program.settings.overlap):
         response.staging_completion.result()
-    _program.started(response.upload_completion)
+    program.started(response.upload_completion)
     return _followed(response)
 
 
@@ -217,11 +226,18 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = N
         state_dict_loader.load(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id),
                                storage_reader=storage_reader, **options)
         return
-    name = named(checkpoint_id)
-    series = _program.series(name, process_group, no_dist)
+    load_named(state_dict, named(checkpoint_id), **options)
+
+
+def load_named(state_dict: dict[str, Any], name: Named, process_group: ProcessGroup | None = None,
+               no_dist: bool = False, planner: LoadPlanner | None = None) -> torch_storage.StorageReader | None:
+    """The same; returns what has loaded, None if that was torch alone."""
+    options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist}
+    series = program.series(name, process_group, no_dist)
     if not series.tiers.on:
-        state_dict_loader.load(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), **options)
-        return
+        state_dict_loader.load(state_dict, checkpoint_id=name.path, **options)
+        return None
     reader = series.reader(state_dict, name)
     state_dict_loader.load(state_dict, storage_reader=reader, **options)
     series.loaded(reader)
+    return reader

@@ -7,14 +7,13 @@ of the last part, or else it is the part before (runs/step-100/model). An id wit
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import errors
 
 _AT_THE_END = re.compile(r"(.*\D)?(\d{1,18})", re.DOTALL)
 _STEP = re.compile(r"((?:.*[-_.])?(?:(?:global_?)?steps?|checkpoint|ckpt|iter|iteration|epoch)[-_=]?)?(\d{1,18})", re.I)
 
-CheckpointPath = str | os.PathLike[str] | int
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,9 @@ class Named:
         return hashlib.blake2b(self.series.encode(), digest_size=6).hexdigest()
 
 
+CheckpointPath = str | os.PathLike[str] | int
+
+
 def named(checkpoint_id: CheckpointPath) -> Named:
     """Raises InvalidArgumentError if the id is empty, and UnsupportedError if it is a URL."""
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.fspath(checkpoint_id)
@@ -52,6 +54,24 @@ def named(checkpoint_id: CheckpointPath) -> Named:
     if not last[-1:].isdigit() and (number := _number(_STEP, part)):
         return Named(path, number, os.path.join(above, _stem(_STEP, part), last), above)
     return Named(path, None, path, home)
+
+
+def named_part(checkpoint_id: CheckpointPath) -> Named:
+    """The same for ids whose last part may be the name of a shard, which ends with the number of a rank: tp0_ep0_fsdp3.
+    Only a number after a word such as `step`, or one that stands alone, is the number of a checkpoint."""
+    name = named(checkpoint_id)
+    home, last = os.path.split(name.path)
+    if _number(_STEP, last):
+        return name
+    above, part = os.path.split(home)
+    if number := _number(_STEP, part):
+        return Named(name.path, number, os.path.join(above, _stem(_STEP, part), last), above)
+    return Named(name.path, None, name.path, home)
+
+
+def of_all_shards(name: Named) -> Named:
+    """The same path as a part of the series that all ranks share, each of which names its own shard."""
+    return replace(name, series=os.path.join(os.path.dirname(name.series), "local shards"))
 
 
 def _number(pattern: re.Pattern[str], part: str) -> int:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,14 @@ from torch.distributed.checkpoint import storage as torch_storage
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from .. import errors
+from ..core.publish_first import newest_published
 from ..core.published import open_published
 from ..runtime import control
 from ..runtime.native import NO_VERSION, Version
 from ..runtime.settings import ConfigSource, values_of
 from ..runtime.world import world_of
 from . import dcp_directory
-from .dcp import StorageReader, StorageWriter, Tiers
+from .dcp import StorageReader, StorageWriter, Tiers, flatten
 from .dcp_ids import Named
 
 log = logging.getLogger("tierckpt")
@@ -73,23 +75,86 @@ class _Found:
     ask_memory: bool = False
 
 
+@dataclass(frozen=True, order=True)
+class Stored:
+    """A directory with a checkpoint: of this version, or one that torch has written, which comes before all others."""
+
+    of_torch: bool
+    version: Version
+    path: str
+
+    @property
+    def exists(self) -> bool:
+        return self.of_torch or self.version != NO_VERSION
+
+    def reader(self, scope: str = "") -> torch_storage.StorageReader:
+        return FileSystemReader(self.path) if self.of_torch else StorageReader(self.path, scope=scope)
+
+
+def stored(settings: Settings, name: Named, step: int | None = None) -> Stored:
+    """The newest that was saved under this id, or that step of it, on storage; what only the memory of this node has is
+    published first. Its version is NO_VERSION if there is none."""
+    if dcp_directory.is_of_torch(name.path):
+        return Stored(True, NO_VERSION, name.path)
+    keys, number = settings.keys_for(name), step or name.number
+    job, version = dcp_directory.version_at(name.path) or (keys["job"], NO_VERSION)
+    found = Stored(False, version, name.path)
+    is_own = job == keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
+    if not is_own or not os.path.isdir(os.path.join(keys["save_dir"], keys["job"])):
+        return found
+    try:
+        with newest_published(settings.config, keys, number) as published:
+            return max(found, Stored(False, published.version, published.info.path))
+    except errors.NotFoundError:
+        return found
+
+
 class Series:
     """Of one process, for the ranks of one process group."""
 
-    def __init__(self, settings: Settings, name: Named, group: ProcessGroup | None, no_dist: bool) -> None:
+    def __init__(self, settings: Settings, name: Named, group: ProcessGroup | None, no_dist: bool,
+                 **rules: Any) -> None:
         self._settings, self._keys = settings, settings.keys_for(name)
         self.world = world_of(group, no_dist)
         self.always_to_storage = "save_storage_interval" not in settings.values()
-        self.tiers = Tiers(config=settings.config, overrides=self._keys, replicate_group=settings.replicate_group,
-                           private=settings.private, pickle_leaves=True, capacity=settings.capacity,
-                           timeout_s=settings.timeout_s, world=self.world)
+        self.tiers = Tiers(config=settings.config, overrides=self._keys, private=settings.private, pickle_leaves=True,
+                           capacity=settings.capacity, timeout_s=settings.timeout_s, world=self.world,
+                           **{"replicate_group": settings.replicate_group, **rules})
+        self.makes_directory = self.world.rank == 0
+        self._pool: ThreadPoolExecutor | None = None
         self._last = 0
 
     # ---- save
 
+    def start(self, state_dict: Mapping[str, Any], name: Named) -> Future[None]:
+        """Saves without torch's functions, and returns when everything is copied; with `overlap`, the step of any torch
+        optimizer waits for that. The result is there when the step is committed, or in the directory of its id. Only
+        the registration of another layout is collective."""
+        step = self.prepare(state_dict, name)
+        to_storage = self.tiers.snapshot(*flatten(state_dict), step, self.to_storage(name))
+        if not self._settings.overlap:
+            self.tiers.settle()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="tierckpt-series")
+        return self._pool.submit(self._finish, name, step, to_storage)
+
+    def _finish(self, name: Named, step: int, to_storage: bool) -> None:
+        self.tiers.wait(step, to_storage, while_healthy=True)
+        if to_storage and self.makes_directory:
+            self.place(name, step)
+
+    def to_storage(self, name: Named) -> bool | None:
+        """Of a save of this id: True, or None if the interval decides. A load prefers a directory that torch has
+        written, so a save has to replace it."""
+        return True if self.always_to_storage or dcp_directory.is_of_torch(name.path) else None
+
     def writer(self, state_dict: Mapping[str, Any], name: Named, use_collectives: bool) -> "DirectoryWriter":
-        """For one save of this state dict; a state dict of another layout than before is registered first. Collective,
-        unless use_collectives is false and the layout is registered."""
+        """For one save of this state dict, as prepare."""
+        return DirectoryWriter(self, name, self.prepare(state_dict, name, use_collectives))
+
+    def prepare(self, state_dict: Mapping[str, Any], name: Named, use_collectives: bool = True) -> int:
+        """Returns the step of the next save; a state dict of another layout than before is registered first.
+        Collective, unless use_collectives is false and the layout is registered."""
         step = self._last + 1 if name.number is None else name.number
         if "save_dir" not in self._settings.values():
             os.makedirs(name.home, exist_ok=True)  # as torch does it
@@ -97,7 +162,7 @@ class Series:
             self.tiers.close(job_done=False)
         self._attach(state_dict)
         self._last = step
-        return DirectoryWriter(self, name, step)
+        return step
 
     def _must_attach_again(self, state_dict: Mapping[str, Any], step: int, use_collectives: bool) -> bool:
         """Whether this rank or another one has another layout, or steps go back, which only a new term may."""
@@ -194,6 +259,8 @@ class Series:
 
     def close(self, job_done: bool | None = None) -> None:
         """None: the agents end if they hold nothing that is not on storage."""
+        if self._pool is not None:
+            self._pool.shutdown()
         if self.tiers.attached:
             stats = self.tiers.stats()
             done = stats.published_step >= stats.committed_step if job_done is None else job_done
@@ -206,11 +273,9 @@ class DirectoryWriter(StorageWriter):
     _while_healthy = True
 
     def __init__(self, series: Series, name: Named, step: int) -> None:
-        # A load prefers a directory that torch has written, so this save has to replace it.
-        to_storage = series.always_to_storage or dcp_directory.is_of_torch(name.path)
-        super().__init__(series.tiers, step, True if to_storage else None)
+        super().__init__(series.tiers, step, series.to_storage(name))
         self._series, self._name = series, name
 
     def finish(self, metadata: Any, results: Any) -> None:
-        if self._written is not None and self._written[1] and self._series.world.rank == 0:
+        if self._written is not None and self._written[1] and self._series.makes_directory:
             self._series.place(self._name, self._written[0])

@@ -26,11 +26,12 @@ from ..state.sharding import rank_key, split_rank
 from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
 
 
-def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | None) -> "_Registered | _Published":
+def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | None,
+           scope: str = "") -> "_Registered | _Published":
     """What to load of a step, or of the newest if it is None. `tiers` is a tierckpt.dcp.Tiers; without it, or before it
     is attached, only published versions count."""
     if tiers is None or not tiers.attached:
-        return _Published(newest_published(config, overrides, step))
+        return _Published(newest_published(config, overrides, step), scope)
     plan = (tiers.take_plan(step) or {}).get("plan")
     other = other_layout(plan)
     if other <= control.version_of(plan, "version"):
@@ -38,7 +39,7 @@ def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | N
     published = published_or_none(config, overrides, step)
     if published is None or published.version < other:
         raise errors.LayoutError(only_in_memory(other))
-    return _Published(published, tiers.scope)
+    return _Published(published, scope)
 
 
 def other_layout(plan: dict[str, Any] | None) -> native.Version:
@@ -54,6 +55,7 @@ class _Registered:
     """The attached layout: each rank loads its own pieces, from memory here or elsewhere, or from storage."""
 
     version = None  # the agents choose one for all ranks
+    directory = None
 
     def __init__(self, tiers: Any, step: int | None) -> None:
         self._tiers, self._asked = tiers, step
@@ -107,6 +109,7 @@ class _Published:
     def __init__(self, published: Published, scope: str = "") -> None:
         self._published, self._scope = published, scope
         self.version = published.version
+        self.directory = published.info.path
         self.step = published.step
         self._leaves = self._blobs(LEAVES)
 
