@@ -12,14 +12,14 @@ import sys
 import torch
 import torch.distributed as dist
 
-import tierckpt.sagemaker  # <- was: torch.sagemaker.distributed.checkpoint
-from tierckpt.sagemaker import async_save, load, maybe_finalize_async_calls
+import tierckpt.sagemaker
+from tierckpt.sagemaker import async_save, load, maybe_finalize_async_calls  # <- was: torch.sagemaker.distributed...
 
 
 def main(config, steps=100):
     dist.init_process_group("gloo")
-    tierckpt.sagemaker.configure(config=config)  # <- added
-    mine = f"tp0_ep0_fsdp{dist.get_rank()}"
+    tierckpt.sagemaker.configure(config=config)  # <- may be left out
+    mine = os.path.join("checkpoints", f"tp0_ep0_fsdp{dist.get_rank()}")
     model = torch.nn.Linear(64, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     state = {"model": model.state_dict(), "step": 0}
@@ -33,10 +33,9 @@ def main(config, steps=100):
         optimizer.zero_grad()
         if step % 10 == 0:
             maybe_finalize_async_calls(blocking=True)
-            async_save({"model": model.state_dict(), "step": step},
-                       checkpoint_id=os.path.join("checkpoints", f"step-{step}", mine))
+            async_save({"model": model.state_dict(), "step": step}, checkpoint_id=mine)
     maybe_finalize_async_calls(blocking=True)
-    tierckpt.sagemaker.close()  # <- added
+    tierckpt.sagemaker.close()  # <- may be left out
     print(f"trained from step {first} to {steps}", flush=True)
     dist.destroy_process_group()
 

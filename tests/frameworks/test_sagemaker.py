@@ -19,7 +19,6 @@ import tierckpt
 import tierckpt.dcp
 import tierckpt.sagemaker as sm
 from harness import Job, die, run
-from tierckpt.adapters.sagemaker import _step_of
 
 NURSERY = "test_sagemaker"
 STEPS = 6
@@ -70,12 +69,12 @@ def replica_group(rank, world, shards):
     return groups[rank % shards]
 
 
-def train(rank, world, shards=2, config=None, own_nodes=False, die_at=None, in_flight=False, to=STEPS):
+def train(rank, world, shards=2, config=None, directory=None, own_nodes=False, die_at=None, in_flight=False, to=STEPS):
     """Returns [step resumed at, losses from there on, digest, indices that were finalized]."""
     job = Training(rank % shards)
     if config is None:
         return [0, [job.step() for _ in range(to)], job.digest(), []]
-    arguments = {"checkpoint_id": f"/anywhere/checkpoints/tp0_fsdp{rank % shards}",
+    arguments = {"checkpoint_id": f"{directory}/checkpoints/tp0_fsdp{rank % shards}",
                  "process_group": replica_group(rank, world, shards)}
     sm.configure(config=config, overrides={"node": f"node{rank}"} if own_nodes else None)
     state = job.state()
@@ -119,8 +118,9 @@ def killed(tmp_path, **arguments):
 def test_local_state_is_resumed_with_equal_bits(tmp_path, site, nursery, uninterrupted):
     """The ranks die right after the save of a step has begun, so that version may or may not exist."""
     step = random.Random("local").randint(2, STEPS - 1)
-    killed(tmp_path, nursery=nursery, world=2, config=site.config, die_at=step, in_flight=True)
-    resumed = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=2, config=site.config)
+    job = {"nursery": nursery, "world": 2, "config": site.config, "directory": str(site.dir)}
+    killed(tmp_path, die_at=step, in_flight=True, **job)
+    resumed = run(tmp_path, "test_sagemaker:train", **job)
     assert {rank[0] for rank in resumed} in ({step - 1}, {step})
     assert_same(resumed, uninterrupted)
     assert [rank[3] for rank in resumed] == [list(range(STEPS - resumed[0][0]))] * 2
@@ -128,40 +128,48 @@ def test_local_state_is_resumed_with_equal_bits(tmp_path, site, nursery, uninter
 
 def test_lost_node_is_restored_from_its_replica(tmp_path, site, nursery, uninterrupted):
     """Ranks 0 and 2 hold the same state, as do 1 and 3; after the loss, one of each is left."""
-    config = {**site.config, "copies": 2, "save_storage_interval": 3}
-    killed(tmp_path, nursery=nursery, world=4, config=config, die_at=4, own_nodes=True)
+    job = {"nursery": nursery, "config": {**site.config, "copies": 2, "save_storage_interval": 3},
+           "directory": str(site.dir)}
+    killed(tmp_path, world=4, die_at=4, own_nodes=True, **job)
+    series, = (site.dir / "run").iterdir()
+    site.config["job"] = series.name
     site.kill_agents("node3")
-    resumed = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=4, config=config, own_nodes=True)
+    resumed = run(tmp_path, "test_sagemaker:train", world=4, own_nodes=True, **job)
     assert [rank[0] for rank in resumed] == [4] * 4
     assert_same(resumed, [*uninterrupted, *uninterrupted])
-    fewer = run(tmp_path, "test_sagemaker:train", nursery=nursery, world=2, config=config, to=STEPS + 1)
+    fewer = run(tmp_path, "test_sagemaker:train", world=2, to=STEPS + 1, **job)
     assert [rank[0] for rank in fewer] == [STEPS] * 2
 
 
-def sharded(rank, world, config, reference):
+def sharded(rank, world, config, directory, reference):
     model, optimizer = models.make("fsdp")
     model(torch.randn(4, models.WIDTH)).square().mean().backward()
     optimizer.step()
     weights, moments = get_state_dict(model, optimizer)
     sm.configure(config=config)
-    sm.save({"model": weights, "optimizer": moments, "epoch": 3}, checkpoint_id="/checkpoints/step-40/tp0_ep0")
+    state = {"model": weights, "optimizer": moments, "epoch": 3}
+    sm.save(state, checkpoint_id=f"{directory}/step-40/tp0_ep0")
     whole = {key: value.full_tensor() if hasattr(value, "full_tensor") else value for key, value in weights.items()}
     if rank == 0:
         torch.save(whole, reference)
-    part = dist.new_group([0])
-    if rank == 0:
-        with pytest.raises(tierckpt.InvalidArgumentError, match="all ranks of the job"):
-            sm.async_save({"model": weights}, checkpoint_id="step-41", process_group=part)
+    part = dist.new_group([1])
+    if rank == 1:
+        sm.init({"hybrid_shard_degree": 1})
+        with pytest.raises(tierckpt.InvalidArgumentError, match="process_group has no rank 0"):
+            sm.async_save(state, checkpoint_id="step-41", process_group=part)
     sm.close()
 
 
 def test_sharded_state_is_loaded_by_one_rank(tmp_path, site, nursery):
     reference = str(tmp_path / "reference.pt")
     config = {**site.config, "save_storage_interval": 40}
-    run(tmp_path, "test_sagemaker:sharded", nursery=nursery, world=2, config=config, reference=reference)
+    directory = str(site.dir)
+    run(tmp_path, "test_sagemaker:sharded", nursery=nursery, world=2, config=config, directory=directory,
+        reference=reference)
     expected = torch.load(reference)
     state = {"model": {key: torch.full_like(value, 99) for key, value in expected.items()}, "epoch": None}
-    sm.load(state, storage_reader=tierckpt.dcp.StorageReader(site.config), checkpoint_id="step-40")
+    sm.load(state, checkpoint_id=f"{directory}/step-40/tp0_ep0")
+    sm.close()
     assert state["epoch"] == 3
     assert all(torch.equal(state["model"][key], value) for key, value in expected.items())
 
@@ -170,19 +178,20 @@ def test_sharded_state_is_loaded_by_one_rank(tmp_path, site, nursery):
 
 
 @pytest.fixture
-def configured(site):
+def configured(site, monkeypatch):
+    monkeypatch.chdir(site.dir)
     sm.configure(config=site.config)
     yield {"w": torch.arange(4.0), "step": 1}
-    sm.close()
+    sm.close(job_done=True)
 
 
-def test_functions_before_configure_say_so():
-    for call in (sm.maybe_finalize_async_calls, lambda: sm.async_save({}), lambda: sm.load({})):
-        with pytest.raises(tierckpt.InvalidArgumentError, match="call tierckpt.sagemaker.configure"):
-            call()
+def test_a_checkpoint_without_a_name_is_one_error(configured):
+    for call in (sm.async_save, sm.save, sm.load, sm.newest):
+        with pytest.raises(tierckpt.InvalidArgumentError, match="checkpoint_id= is required"):
+            call(configured)
 
 
-@pytest.mark.parametrize("keyword", ["storage_writer", "planner", "queue", "sharded_strategy", "s3_region",
+@pytest.mark.parametrize("keyword", ["planner", "queue", "sharded_strategy", "s3_region",
                                      "s3client_config"])
 def test_unsupported_keyword_is_one_error(configured, keyword):
     with pytest.raises(tierckpt.UnsupportedError, match=f"{keyword} cannot be used"):
@@ -190,10 +199,14 @@ def test_unsupported_keyword_is_one_error(configured, keyword):
 
 
 def test_other_storage_is_one_error(configured):
-    with pytest.raises(tierckpt.UnsupportedError, match="not in S3"):
+    with pytest.raises(tierckpt.UnsupportedError, match="s3://bucket/step-1: .* no S3"):
         sm.async_save(configured, checkpoint_id="s3://bucket/step-1")
-    with pytest.raises(tierckpt.UnsupportedError, match="storage_reader is a object"):
+    with pytest.raises(tierckpt.UnsupportedError, match="a object cannot be used"):
         sm.load(configured, storage_reader=object())
+    with pytest.raises(tierckpt.UnsupportedError, match="a object cannot be used"):
+        sm.async_save(configured, checkpoint_id="step-1", storage_writer=object())
+    with pytest.raises(tierckpt.UnsupportedError, match="thread_count"):
+        sm.DistributedFileSystemWriter("step-1", thread_count=2)
 
 
 def test_accepted_keywords_change_nothing(configured):
@@ -206,22 +219,16 @@ def test_accepted_keywords_change_nothing(configured):
     assert torch.equal(loaded["w"], configured["w"]) and loaded["step"] == 1
 
 
-@pytest.mark.parametrize("checkpoint_id, step", [
-    ("/a/step-120/tp0_fsdp3", 120), ("/a/global_step120/tp1", 120), ("/run7/checkpoint-5", 5), ("/a/9/tp0_ep0", 9),
-    ("/opt/ml/checkpoints/tp0_ep0_fsdp3", 0), ("", 0)])
-def test_step_in_a_path(checkpoint_id, step):
-    assert _step_of(checkpoint_id) == step
-
-
 # ---- examples
 
 
 def launch(example, ranks, path, steps):
-    """Runs the example with torchrun, as a user does."""
+    """Runs the example with torchrun, as a user does, in the directory of its configuration."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(example),
                str(path), str(steps)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, cwd=path.parent, capture_output=True, text=True, timeout=300,
+                          check=False)
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout
 

@@ -1,127 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions with the names and keywords of torch.sagemaker.distributed.checkpoint, of SageMaker's model parallel
-library, that save with Tierckpt.
+library, that save with Tierckpt. Nothing has to be called before them.
 
-    tierckpt.sagemaker.configure(config="tierckpt.json")
-    ...
-    maybe_finalize_async_calls(blocking=True)
-    async_save({"model": model.state_dict(), "optimizer": ...}, checkpoint_id=f"{save_dir}/step-{step}/{sub_dir}")
+    maybe_finalize_async_calls(blocking=True, process_group=replicas)
+    async_save({"model": model.state_dict(), "optimizer": ...}, checkpoint_id=f"{save_dir}/{sub_dir}",
+               process_group=replicas)
 
-A state dict without DTensors is local: each rank has its own, with the same keys. The last part of checkpoint_id names
-it, and process_group says which ranks hold copies of it. A state dict with DTensors is sharded: another number of ranks
-can load it. Saves are not collective; loads are, and so is the first call, which registers the layout."""
+A state dict without DTensors and ShardedTensors is local: each rank has its own, with the same keys. The last part of
+checkpoint_id names it, and process_group says which ranks hold copies of it. Any other state dict is sharded: another
+number of ranks can load it, and process_group says which ranks hold it together."""
 
 import logging
 import os
-import re
+from concurrent.futures import Future
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.tensor import DTensor
 
 from .. import errors
-from .dcp import StorageReader, Tiers, flatten
+from ..runtime.world import join_world
+from . import dcp_functions
+from .dcp import StorageReader, flatten
+from .dcp_ids import Named, named_part
+from .dcp_series import Series, Stored, stored
+from .sagemaker_files import DistributedFileSystemReader, DistributedFileSystemWriter, on_a_file_system
+from .sagemaker_local import series_of
+from .sagemaker_ranks import state
 
 log = logging.getLogger("tierckpt")
 
-_STEP = re.compile(r"(?:.*[-_.])?(?:(?:global_?)?steps?|checkpoint|ckpt|iter)[-_=]?(\d+)|(\d+)")
 
+class _Calls:
+    """The async_save calls that were not finalized yet."""
 
-class _Job:
-    """What the functions of this module share."""
+    def __init__(self) -> None:
+        self._count = 0
+        self._pending: list[tuple[int, str, Future[Any]]] = []  # number of the call, path, save
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self._arguments = arguments
-        self._tiers: Any = None
-        self._last_step = 0
-        self._calls = 0
-        self._pending: list[tuple[int, int, bool]] = []  # call, step, whether to storage
-
-    def tiers(self, state_dict: dict[str, Any], checkpoint_id: str, process_group: ProcessGroup | None) -> Tiers:
-        """The tiers, attached. The first state dict gives the layout."""
-        flat, paths = flatten(state_dict)
-        local = not any(isinstance(value, DTensor) for value in flat.values())
-        scope = f"{_last_part(checkpoint_id)}/" if local and _world_size() > 1 else ""
-        if not local and process_group is not None and dist.get_world_size(process_group) != _world_size():
-            raise errors.InvalidArgumentError(
-                "a sharded state dict is saved and loaded by all ranks of the job, including those that hold "
-                "replicas: do not pass process_group")
-        if self._tiers is None:
-            replicas = {"replicate_group": process_group} if scope and process_group is not None else {}
-            self._tiers = Tiers(scope=scope, **{**self._arguments, **replicas})
-            self._tiers.attach(state_dict)
-        elif self._tiers.scope != scope:
-            raise errors.LayoutError(f"this rank's state dict was {self._tiers.scope or 'sharded'} and is now "
-                                     f"{scope or 'sharded'}: a job has one kind, and each rank one sub-directory")
-        tiers: Tiers = self._tiers
-        return tiers
-
-    def save(self, state_dict: dict[str, Any], checkpoint_id: str,
-             process_group: ProcessGroup | None) -> tuple[int, int, bool]:
-        tiers = self.tiers(state_dict, checkpoint_id, process_group)
-        step = _step_of(checkpoint_id) or self._last_step + 1
-        storage = tiers.snapshot(*flatten(state_dict), step, None) if tiers.on else False
-        self._last_step = step
-        self._calls += 1
-        self._pending.append((self._calls - 1, step, storage))
-        return self._pending[-1]
+    def add(self, path: str, save: Future[Any]) -> None:
+        self._pending.append((self._count, path, save))
+        self._count += 1
 
     def finalize(self, blocking: bool) -> list[int]:
         done = []
-        while self._pending:
-            call, step, storage = self._pending[0]
-            try:
-                if not self._is_done(step, storage, blocking):
-                    break
+        while self._pending and (blocking or self._pending[0][2].done()):
+            call, path, save = self._pending.pop(0)
+            fault = save.exception()
+            if fault is None:
                 done.append(call)
-            except errors.Error as error:
-                log.warning("the save of step %d failed: %s", step, error)
-            self._pending.pop(0)
+            elif isinstance(fault, errors.Error):
+                log.warning("the save of %s failed: %s", path, fault)
+            else:
+                raise fault
         return done
 
-    def _is_done(self, step: int, storage: bool, blocking: bool) -> bool:
-        if not self._tiers.on:
-            return True
-        if not blocking:
-            return self._tiers.reached(step, storage)
-        self._tiers.fence()
-        self._tiers.wait(step, storage)
-        return True
 
-    def load(self, state_dict: dict[str, Any], checkpoint_id: str, process_group: ProcessGroup | None,
-             planner: Any) -> None:
-        tiers = self.tiers(state_dict, checkpoint_id, process_group)
-        reader = tiers.reader(_step_of(checkpoint_id) or None)
-        state_dict_loader.load(state_dict, storage_reader=reader, planner=planner, no_dist=bool(tiers.scope))
-        self._last_step = reader.step or 0
+_calls = _Calls()
 
-    def close(self, job_done: bool) -> None:
-        if self._tiers is not None:
-            self._tiers.close(job_done)
+configure = dcp_functions.configure
 
 
-_job: _Job | None = None
-
-
-def configure(**arguments: Any) -> None:
-    """Call it once, before the other functions. Takes config= and the other arguments of tierckpt.dcp.Tiers. Which
-    saves go to storage is set by save_storage_interval, in steps."""
-    global _job
-    if _job is not None:
-        raise errors.InvalidArgumentError("this job is configured already: tierckpt.sagemaker.close ends it")
-    _job = _Job(arguments)
-
-
-def close(job_done: bool = True) -> None:
-    """Waits for pending saves and ends the use of Tierckpt. job_done=False keeps the versions in memory for the next
-    start, for linger_s seconds."""
-    global _job
-    if _job is not None:
-        _job.finalize(blocking=True)
-        _job.close(job_done)
-    _job = None
+def close(job_done: bool | None = None) -> None:
+    """Not required. Waits for the saves in the background and ends the use of Tierckpt, as tierckpt.dcp.close does."""
+    global _calls
+    _calls.finalize(blocking=True)
+    _calls = _Calls()
+    dcp_functions.close(job_done)
 
 
 def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
@@ -129,109 +77,138 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[s
                coordinator_rank: int = 0, queue: Any = None, sharded_strategy: Any = None,
                wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
                s3client_config: Any = None) -> None:
-    """Starts a save and returns when everything that may change at once is copied. The next step of a torch optimizer
-    waits for the rest.
+    """Starts a save and returns when everything is copied.
 
-    checkpoint_id   a path. A part of it that names a step (step-120, checkpoint-120, 120) gives the step; without one,
-                    each save is the step after the one before. The last part names this rank's local state dict
-                    (tp0_fsdp3). Where versions are published is set by save_dir of the configuration
-    process_group   for a local state dict: the ranks that hold copies of it; default: there are none
+    checkpoint_id   the path of a directory. A part of it that names a step (step-120, checkpoint-120, 120) gives the
+                    step; without one, each save is the step after the one before. Its last part names this rank's local
+                    state dict (tp0_fsdp3)
+    storage_writer  a DistributedFileSystemWriter, in place of checkpoint_id
+    process_group   for a local state dict, which all ranks save: the ranks that hold copies of it; default: there are
+                    none. For a sharded one: the ranks that save it together, rank 0 among them; default: all
 
     coordinator_rank, wait_error_handling and force_check_all_plans have no effect: there is no coordinator and there
     are no plans, and a version is saved by all ranks or not at all. Raises UnsupportedError for the other keywords."""
-    _refuse(storage_writer=storage_writer, planner=planner, queue=queue, sharded_strategy=sharded_strategy,
-            s3_region=s3_region, s3client_config=s3client_config)
-    _configured().save(state_dict, _path(checkpoint_id), process_group)
+    _refuse(planner=planner, queue=queue, sharded_strategy=sharded_strategy, s3_region=s3_region,
+            s3client_config=s3client_config)
+    name = _named(checkpoint_id, storage_writer, DistributedFileSystemWriter)
+    _calls.add(name.path, _begun(state_dict, name, process_group))
 
 
 def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: Any = None,
          planner: Any = None, process_group: ProcessGroup | None = None, coordinator_rank: int = 0,
          wait_error_handling: bool = True, force_check_all_plans: bool = True, s3_region: Any = None,
          s3client_config: Any = None) -> None:
-    """The same, but returns when the step is committed, or published. Raises CanceledError if the save fails."""
-    async_save(state_dict, checkpoint_id=checkpoint_id, storage_writer=storage_writer, planner=planner,
-               process_group=process_group, s3_region=s3_region, s3client_config=s3client_config)
-    call, step, _storage = _configured()._pending[-1]
-    if call not in maybe_finalize_async_calls(blocking=True):
-        raise errors.CanceledError(f"step {step} was not saved (see the warning)")
+    """The same, but returns when the checkpoint is in its directory, or in memory if this step does not go to storage.
+    Raises what has made the save fail."""
+    _refuse(planner=planner, s3_region=s3_region, s3client_config=s3client_config)
+    name = _named(checkpoint_id, storage_writer, DistributedFileSystemWriter)
+    _begun(state_dict, name, process_group).result()
+
+
+def _begun(state_dict: dict[str, Any], name: Named, group: ProcessGroup | None) -> Future[Any]:
+    series = series_of(name, group) if _is_local(state_dict) else _series_of_sharded(name, group)
+    if not series.tiers.on:
+        raise errors.UnsupportedError("nothing can be saved here: see the warning above")
+    save = series.start(state_dict, name)
+    dcp_functions.program.started(save)
+    return save
+
+
+def _series_of_sharded(name: Named, group: ProcessGroup | None) -> Series:
+    if group is not None:
+        state.check(group)
+    if dcp_functions.members(group) is not None and 0 not in dist.get_process_group_ranks(group):
+        raise errors.InvalidArgumentError(
+            f"process_group has no rank 0, so these ranks hold a replica, which is not saved: let those ranks save for "
+            f"which torch.sagemaker.state.ranker.get_rep_rank(rank) is 0 (hybrid_shard_degree is "
+            f"{state.hybrid_shard_degree})")
+    return dcp_functions.program.series(name, group, False)
 
 
 def maybe_finalize_async_calls(blocking: bool = True, process_group: ProcessGroup | None = None) -> list[int]:
-    """The numbers, from 0, of the async_save calls that were committed, or published, since the last time.
-    blocking=True waits for all of them. A save that failed is not among them; a warning says why. Not collective."""
-    return _configured().finalize(blocking)
+    """The numbers, from 0, of the async_save calls that are done since the last time. blocking=True waits for all of
+    them. A save that failed is not among them; a warning says why. Not collective."""
+    return _calls.finalize(blocking)
 
 
 def newest(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
            process_group: ProcessGroup | None = None) -> int | None:
-    """The newest step that load would find; None if there is none, for a fresh start. Takes the arguments of load; only
-    the layout of the state dict is used. Collective over all ranks of the job."""
-    return _configured().tiers(state_dict, _path(checkpoint_id), process_group).newest()
+    """The step that load would find; None if there is none, for a fresh start. Takes the arguments of load; only the
+    layout of the state dict is used. Collective over the ranks that load."""
+    name = _named(checkpoint_id, None, DistributedFileSystemReader)
+    try:
+        if not _is_local(state_dict):
+            return _stored_for_all(name).version.step or None
+        return series_of(name, process_group).newest(state_dict, name)
+    except errors.NotFoundError:
+        return None
 
 
-def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
-         storage_reader: StorageReader | None = None, planner: Any = None, process_group: ProcessGroup | None = None,
-         check_keys_matched: bool = True, coordinator_rank: int = 0, s3_region: Any = None,
-         s3client_config: Any = None) -> None:
-    """Fills the state dict in place, from the step that checkpoint_id names, or else from the newest. A rank whose keys
-    differ from those that were saved gets an error, whatever check_keys_matched says.
+def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_reader: Any = None,
+         planner: Any = None, process_group: ProcessGroup | None = None, check_keys_matched: bool = True,
+         coordinator_rank: int = 0, s3_region: Any = None, s3client_config: Any = None) -> None:
+    """Fills the state dict in place, from memory or from storage. All ranks of the job call it. A rank whose keys
+    differ from those that were saved gets an error, whatever check_keys_matched says. Raises NotFoundError if nothing
+    was saved under this id.
 
-    storage_reader   a tierckpt.dcp.StorageReader, to load from that one only"""
+    storage_reader   a DistributedFileSystemReader, in place of checkpoint_id; or a tierckpt.dcp.StorageReader, to load
+                     from that one only"""
     _refuse(s3_region=s3_region, s3client_config=s3client_config)
-    if storage_reader is None:
-        _configured().load(state_dict, _path(checkpoint_id), process_group, planner)
-    elif isinstance(storage_reader, StorageReader):
+    if isinstance(storage_reader, StorageReader):
         state_dict_loader.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=storage_reader, planner=planner,
                                process_group=process_group)
+        return
+    name = _named(checkpoint_id, storage_reader, DistributedFileSystemReader)
+    if _is_local(state_dict):
+        series_of(name, process_group).load(state_dict, name, planner)
     else:
-        raise errors.UnsupportedError(f"storage_reader is a {type(storage_reader).__name__}: leave it out, or pass a "
-                                      "tierckpt.dcp.StorageReader")
+        loaded = _load_sharded(state_dict, name, process_group, planner)
+        if isinstance(storage_reader, DistributedFileSystemReader):
+            storage_reader.follow(loaded)
 
 
-def _configured() -> _Job:
-    if _job is None:
-        raise errors.InvalidArgumentError("call tierckpt.sagemaker.configure(config=...) first")
-    return _job
+def _load_sharded(state_dict: dict[str, Any], name: Named, group: ProcessGroup | None, planner: Any) -> Any:
+    """Returns the reader that was used. If several groups load, each a replica, they agree on the version."""
+    if group is not None:
+        state.check(group)
+    if dcp_functions.members(group) is None:
+        return dcp_functions.load_named(state_dict, name, group, planner=planner)
+    reader = _stored_for_all(name).reader()
+    state_dict_loader.load(state_dict, storage_reader=reader, planner=planner, process_group=group)
+    return reader
+
+
+def _stored_for_all(name: Named) -> Stored:
+    """The newest that any rank finds on storage. Collective over all ranks of the job."""
+    world = join_world()
+    settings = dcp_functions.program.settings_now()
+    found = max(world.gather(world.agreed(lambda: stored(settings, name))))
+    if not found.exists:
+        raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint in this directory, and "
+                                   "none in memory")
+    return found
+
+
+def _is_local(state_dict: dict[str, Any]) -> bool:
+    sharded = any(isinstance(value, (DTensor, ShardedTensor)) for value in flatten(state_dict)[0].values())
+    return not sharded and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _refuse(**keywords: Any) -> None:
     given = sorted(name for name, value in keywords.items() if value is not None)
     if given:
         raise errors.UnsupportedError(
-            f"{', '.join(given)} cannot be used with tierckpt.sagemaker: versions are written by "
-            "the agents, to save_dir of the configuration")
+            f"{', '.join(given)} cannot be used with Tierckpt: the agents write versions, and there is no S3")
 
 
-def _path(checkpoint_id: str | os.PathLike[str] | None) -> str:
-    path = "" if checkpoint_id is None else os.fspath(checkpoint_id)
-    if path.startswith("s3://"):
-        raise errors.UnsupportedError(
-            f"{path}: versions are published below save_dir of the configuration, not in S3; give "
-            "a path, whose parts name step and sub-directory")
-    return path
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
-
-
-def _last_part(path: str) -> str:
-    parts = _parts(path)
-    if not parts:
-        raise errors.InvalidArgumentError(
-            "checkpoint_id= must end with the name of this rank's local state dict, such as "
-            "tp0_ep0_fsdp3")
-    return parts[-1]
-
-
-def _step_of(path: str) -> int:
-    """The step that a part of the path names, 0 if none does."""
-    for part in reversed(_parts(path)):
-        match = _STEP.fullmatch(part)
-        if match:
-            return int(match.group(1) or match.group(2))
-    return 0
-
-
-def _world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
+def _named(checkpoint_id: str | os.PathLike[str] | None, files: Any,
+           kind: type[DistributedFileSystemReader | DistributedFileSystemWriter]) -> Named:
+    """What the id names, or else the reader or writer."""
+    if files is not None and not isinstance(files, kind):
+        raise errors.UnsupportedError(f"a {type(files).__name__} cannot be used with Tierckpt: give checkpoint_id=, or "
+                                      f"a {kind.__name__}")
+    if checkpoint_id is not None:
+        return named_part(on_a_file_system(checkpoint_id))
+    if files is None:
+        raise errors.InvalidArgumentError(f"checkpoint_id= is required, or a {kind.__name__}")
+    return named_part(files.path)

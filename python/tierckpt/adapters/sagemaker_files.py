@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedFileSystemReader and DistributedFileSystemWriter: what names a directory for save and load, in place of
+checkpoint_id. The reader also serves functions of torch, which read what is on storage."""
+
+import os
+from typing import Any, NoReturn
+
+import torch
+from torch.distributed.checkpoint import storage as torch_storage
+from torch.distributed.checkpoint.metadata import Metadata
+
+from .. import errors
+from .dcp import StorageReader
+from .dcp_functions import program
+from .dcp_ids import named_part
+from .dcp_series import Stored, stored
+
+
+def on_a_file_system(path: str | os.PathLike[str]) -> str:
+    """The path as text. Raises UnsupportedError for one in S3."""
+    text = os.fspath(path)
+    if text.startswith("s3://"):
+        raise errors.UnsupportedError(f"{text}: Tierckpt has no S3; give a path on a file system that is mounted on "
+                                      "every node")
+    return text
+
+
+class DistributedFileSystemWriter:
+    """For storage_writer= of async_save and save."""
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        if options:
+            raise errors.UnsupportedError(f"{', '.join(sorted(options))}: the agents write the files, so there is "
+                                          "nothing to choose")
+        self.path = named_part(on_a_file_system(path)).path
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a DistributedFileSystemWriter has no {name}: it is for save and async_save of "
+                             "torch.sagemaker or tierckpt.sagemaker")
+
+
+class DistributedFileSystemReader(torch_storage.StorageReader):
+    """For storage_reader= of load and of torch's functions. After a load it stays with what that has loaded."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = named_part(on_a_file_system(path)).path
+        self._found: Stored | None = None
+        self._step: int | None = None
+        self._inner: Any = None
+
+    def follow(self, loaded: Any) -> None:
+        """From now on reads the version that another reader has loaded."""
+        self._found, self._step, self._inner = None, None, None
+        if isinstance(loaded, StorageReader):
+            self._step = loaded.step
+            if loaded.directory is not None and loaded.version is not None:
+                self._found = Stored(False, loaded.version, loaded.directory)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        if checkpoint_id is not None:
+            self.path = named_part(on_a_file_system(checkpoint_id)).path
+            self.follow(None)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return isinstance(checkpoint_id, (str, os.PathLike))
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        if self._found is None:
+            self._found = stored(program.settings_now(), named_part(self.path), self._step)
+            if not self._found.exists:
+                found, self._found = self._found, None
+                raise errors.NotFoundError(f"nothing was saved as {found.path}")
+        self._inner = self._found.reader()
+        metadata: Metadata = self._inner.read_metadata()
+        return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._inner.set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return self._inner.prepare_local_plan(plan)
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        plans = self._inner.prepare_global_plan(plans)
+        return plans
+
+    def read_data(self, plan: Any, planner: Any) -> torch.futures.Future[None]:
+        done: torch.futures.Future[None] = self._inner.read_data(plan, planner)
+        return done
