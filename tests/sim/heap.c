@@ -55,6 +55,7 @@ void heap_peaks_begin(void)
 #define AREA_BYTES (UINT64_C(1) << 37) /* of addresses; the kernel adds memory where it is used */
 #define CLASSES    160                 /* sizes: multiples of 16 up to 128, from there on four to a doubling */
 #define LINE_BYTES 64                  /* of a cache */
+#define HUGE_PAGE  (UINT64_C(1) << 21)
 #define LARGE      4096
 #define EXPORTED   __attribute__((visibility("default")))
 
@@ -157,6 +158,9 @@ static uint8_t *from_area(size_t size)
             __real_mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         area = all == MAP_FAILED ? NULL : all;
         area_end = area != NULL ? area + AREA_BYTES : NULL;
+        if (area != NULL) {
+            (void)madvise(area, AREA_BYTES, MADV_HUGEPAGE); /* a schedule needs one or two, or hundreds of small ones */
+        }
     }
     if (area == NULL || size > (size_t)(area_end - area)) {
         errno = ENOMEM;
@@ -165,6 +169,12 @@ static uint8_t *from_area(size_t size)
     uint8_t *at = area;
     area += size;
     return at;
+}
+
+void heap_begin(void)
+{
+    uintptr_t into = (uintptr_t)area % HUGE_PAGE;
+    area += area != NULL && into > 0 ? HUGE_PAGE - into : 0;
 }
 
 void heap_keep_lists(void)
@@ -314,6 +324,10 @@ EXPORTED int posix_memalign(void **memptr, size_t alignment, size_t size)
 void heap_give(void *at, uint32_t owner)
 {
     (void)at, (void)owner;
+}
+
+void heap_begin(void)
+{
 }
 
 void heap_keep_lists(void)

@@ -11,6 +11,8 @@ struct heap_use {
     uint64_t now, peak; /* bytes */
 };
 
+/* A process that was forked begins its own memory: pages that it shares with its parent are copied one by one. */
+void heap_begin(void);
 uint32_t heap_owner_new(void);
 /* Charges all further allocations to this owner. Returns the previous owner. */
 uint32_t heap_charge(uint32_t owner);

@@ -8,6 +8,7 @@
  * until the first violation. Exit status 1 if there was a violation. */
 #include "sim.h"
 
+#include "heap.h"
 #include "wrapped.h"
 
 #include <getopt.h>
@@ -133,6 +134,7 @@ static void add_totals(void)
 
 static void child(uint64_t seed, const struct arguments *a)
 {
+    heap_begin();
     snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR);
     if (a->scale > 0) {
         scale_run((uint32_t)a->scale, (uint32_t)a->ranks, a->json);
