@@ -309,7 +309,7 @@ ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
     if (n > 0) {
         memcpy(to, file->data + at, n);
         if (sim.current != NULL) {
-            judge_memory_changed(sim.current, NULL); /* the destination may be a slot */
+            judge_bytes_changed(sim.current, to, n); /* the destination may be a slot */
         }
     }
     return (ssize_t)n;

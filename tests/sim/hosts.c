@@ -272,18 +272,20 @@ void host_lose(struct host *host, uint64_t return_us)
 
 void hosts_make(uint32_t count, const char *config_text)
 {
+    struct config config;
+    struct error err = {0};
+    if (config_load(NULL, config_text, &config, &err) != TCK_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
     sim.hosts = calloc(count, sizeof(*sim.hosts));
     sim.host_count = count;
     for (uint32_t i = 0; i < count; i++) {
         struct host *host = &sim.hosts[i];
-        struct error err = {0};
         host->index = i;
         host->heap_owner = heap_owner_new();
         snprintf(host->name, sizeof(host->name), "n%u", i);
-        if (config_load(NULL, config_text, &host->config, &err) != TCK_OK) {
-            fprintf(stderr, "%s\n", err.text);
-            abort();
-        }
+        host->config = config;
         snprintf(host->config.node, sizeof(host->config.node), "%s", host->name);
         host->domain = sim_trait(TRAIT_DOMAINS) ? i / 2 : i;
         snprintf(host->config.domain, sizeof(host->config.domain), "d%u", host->domain);

@@ -91,6 +91,7 @@ static struct anchor {
     uint32_t count;
     uint32_t losses; /* since the decision */
 } anchor;
+static uint32_t anchors; /* number of anchors so far */
 
 bool judge_has_copy(const struct host *host, const struct shard_info *shard, struct version version)
 {
@@ -163,6 +164,7 @@ static void set_anchor(struct version version, uint64_t term, uint64_t since_us)
     const struct shape *shape = sealed != NULL ? sealed->shape : &job.newest;
     const struct shape *by = deciding_shape(term, shape);
     free(anchor.copies);
+    anchors++;
     anchor = (struct anchor){.version = version,
                              .shape = shape,
                              .term = term,
@@ -228,6 +230,20 @@ void judge_memory_changed(struct host *host, const struct hash128 *shard)
     }
 }
 
+/* Bytes that are in no image of a segment cannot change what is checked. */
+void judge_bytes_changed(struct host *host, const void *at, size_t len)
+{
+    uintptr_t begin = (uintptr_t)at, end = begin + len;
+    for (size_t i = host->agent != NULL ? memory_count(host->agent->memory) : 0; i-- > 0;) {
+        struct segment *segment = memory_at(host->agent->memory, i);
+        struct segment_info info = segment_info(segment);
+        uintptr_t images = (uintptr_t)segment_image(segment, 0);
+        if (begin < images + info.slot_count * info.slot_stride && end > images) {
+            judge_memory_changed(host, &info.shard);
+        }
+    }
+}
+
 /* A machine that another launch has left out continues until it learns of that launch's term. */
 static void check_anchor(const struct host *host)
 {
@@ -251,6 +267,7 @@ static void check_anchor(const struct host *host)
 static void anchor_reset(uint64_t term)
 {
     free(anchor.copies);
+    anchors++;
     anchor = (struct anchor){.term = term};
 }
 
@@ -275,14 +292,9 @@ static uint32_t lost_since(struct version version)
     return count;
 }
 
-static void check_status(struct rank *rank)
+static void check_page(struct rank *rank, uint64_t committed, uint64_t stored)
 {
     struct version now = {rank->launch->term, 0};
-    if (!rank->registered) {
-        return; /* the page of an agent that has not read its memory yet */
-    }
-    uint64_t committed = atomic_load(&rank->status->committed_step);
-    uint64_t stored = atomic_load(&rank->status->published_step);
     if (committed < rank->committed || stored < rank->published) {
         sim_violation("rank %u: committed goes from %" PRIu64 " to %" PRIu64 ", published from %" PRIu64 " to %" PRIu64,
                       rank->number, rank->committed, committed, rank->published, stored);
@@ -291,7 +303,6 @@ static void check_status(struct rank *rank)
     rank->published = stored;
     judge_status(rank);
     now.step = committed;
-    noted = noted || (committed > 0 && sim.us > quiet_us + NOTE_US);
     if (committed > 0 && is_older(promise, now)) {
         check_sealed(now, "committed");
         promise = now;
@@ -308,6 +319,23 @@ static void check_status(struct rank *rank)
         job.published = stored;
         sim_log("step %" PRIu64 " is published", stored);
     }
+}
+
+/* Most pages are as they were after the last event, and have nothing that is not known yet. */
+static void check_status(struct rank *rank)
+{
+    if (!rank->registered) {
+        return; /* the page of an agent that has not read its memory yet */
+    }
+    uint64_t committed = atomic_load(&rank->status->committed_step);
+    uint64_t stored = atomic_load(&rank->status->published_step);
+    bool same = committed == rank->committed && stored == rank->published &&
+                atomic_load(&rank->status->failed_step) == rank->failed;
+    bool is_new = committed > 0 && is_older(promise, (struct version){rank->launch->term, committed});
+    if (!same || is_new || stored > job.published) {
+        check_page(rank, committed, stored);
+    }
+    noted = noted || (committed > 0 && sim.us > quiet_us + NOTE_US);
 }
 
 /* Terms never go back, and neither does the newest commit that an agent knows of; a later term may restore an older
@@ -332,18 +360,19 @@ static void check_kept(struct host *host)
     host->decided_in = decided_in;
 }
 
-/* An agent's kept state cannot change unless its code ran. */
+/* An agent's kept state cannot change unless its code ran. Following it twice has no effect, unless the anchor was
+ * replaced in between. */
 static void check_host(struct host *host)
 {
-    bool waits = host->hangs_until_us > sim.us || host->full_until_us > sim.us || host->stopped_until_us > sim.us ||
-                 doubts_of_notes();
+    bool waits = host->hangs_until_us > sim.us || host->full_until_us > sim.us || host->stopped_until_us > sim.us;
     quiet_us = host->storage_refused || host->agent == NULL || waits ? sim.us : quiet_us;
     if (host->agent != NULL && host->ran) {
         judge_decision(host);
         check_kept(host);
     }
-    if (host->agent != NULL) {
+    if (host->agent != NULL && (host->ran || host->followed != anchors)) {
         anchor_follow(host);
+        host->followed = anchors;
     }
     host->ran = false;
 }
@@ -423,6 +452,7 @@ void judge_event(void)
             check_status(&launch->ranks[r]);
         }
     }
+    quiet_us = doubts_of_notes() ? sim.us : quiet_us;
     for (uint32_t i = 0; i < sim.host_count; i++) {
         check_host(&sim.hosts[i]);
     }

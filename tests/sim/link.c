@@ -276,7 +276,10 @@ tck_status_t link_send(struct link_conn *conn, const void *data, size_t len)
     if (conn->dead || conn->closed || conn->other == NULL) {
         return conn->dead ? TCK_ERR_UNREACHABLE : TCK_OK; /* lost in flight */
     }
-    struct message *m = calloc(1, sizeof(*m) + len);
+    struct message *m = malloc(sizeof(*m) + len);
+    if (m == NULL) {
+        abort();
+    }
     *m = (struct message){.to = conn->other, .from = conn, .len = len};
     memcpy(m->data, data, len);
     host->counts.messages++;
@@ -313,7 +316,7 @@ static void fill_place(struct message *m, bool whole)
     if (m->to->link->host->noisy && sim_chance(10)) {
         *((uint8_t *)m->place + sim_between(0, m->len - 1)) ^= 1;
     }
-    judge_memory_changed(m->to->link->host, NULL);
+    judge_bytes_changed(m->to->link->host, m->place, m->len);
 }
 
 static void take_from_arriving(struct message *m)

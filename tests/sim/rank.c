@@ -52,9 +52,10 @@ static struct hash128 variant_of(const struct rank *rank, struct hash128 shard, 
 {
     const struct shape *shape = rank->launch->shape;
     struct shard_info infos[2];
-    rank_shard_ids(shape, rank->number, infos);
-    bool other = shape->twins > 1 && rank->number >= shape->ranks / shape->twins && hash128_is(shard, infos[0].id);
-    shard.hi ^= other && twins_differ(version) ? OTHER_TWIN : 0;
+    if (shape->twins > 1 && rank->number >= shape->ranks / shape->twins && twins_differ(version)) {
+        rank_shard_ids(shape, rank->number, infos);
+        shard.hi ^= hash128_is(shard, infos[0].id) ? OTHER_TWIN : 0;
+    }
     return shard;
 }
 
@@ -104,11 +105,10 @@ static bool is_variant(const uint8_t *image, uint64_t bytes, struct hash128 shar
 
 bool image_is(const uint8_t *image, uint64_t bytes, struct hash128 shard, struct version version)
 {
-    if (is_variant(image, bytes, shard, version) || !twins_differ(version)) {
-        return is_variant(image, bytes, shard, version);
-    }
-    shard.hi ^= OTHER_TWIN;
-    return is_variant(image, bytes, shard, version);
+    struct hash128 other = shard;
+    other.hi ^= OTHER_TWIN;
+    return is_variant(image, bytes, shard, version) ||
+           (twins_differ(version) && is_variant(image, bytes, other, version));
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -593,10 +593,10 @@ static void seal(const struct rank *rank, struct version version)
             struct seal *seals = (struct seal *)(void *)(shard->meta->base + shard->meta->bytes - SEALS_BYTES);
             fill_from(image, shard->image_bytes / 16 * 8, shard->image_bytes,
                       variant_of(rank, shard->segment.shard, version), version);
+            judge_bytes_changed(rank->host, image, shard->image_bytes);
             seal_set(&seals[shard->slot], version, NULL);
         }
     }
-    judge_memory_changed(rank->host, NULL);
 }
 
 static void finish_copy(struct rank *rank)
@@ -673,13 +673,12 @@ static void take_grant(struct rank *rank, const struct ipc_frame *frame)
             break;
         }
         shard->slot = m.slots[n++];
-        slot_use_begin(rank, shard->data->base + shard->slot * shard->segment.slot_stride,
-                       "a trainer still writes there", NULL);
-        image_fill(shard->data->base + shard->slot * shard->segment.slot_stride, shard->image_bytes / 16 * 8,
-                   variant_of(rank, shard->segment.shard, version), version);
+        uint8_t *image = shard->data->base + shard->slot * shard->segment.slot_stride;
+        slot_use_begin(rank, image, "a trainer still writes there", NULL);
+        image_fill(image, shard->image_bytes / 16 * 8, variant_of(rank, shard->segment.shard, version), version);
+        judge_bytes_changed(rank->host, image, shard->image_bytes);
     }
     free(m.slots);
-    judge_memory_changed(rank->host, NULL);
     rank->copying = true;
     sim_after(sim_between(100, 5000) + rank->freezes_us, NULL, copied, rank);
     rank->freezes_us = 0;

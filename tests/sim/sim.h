@@ -169,6 +169,7 @@ struct host {
     struct version restored;          /* version that was restored since then */
     uint64_t lost_us;                 /* when its memory was lost last */
     uint64_t judged_term, judged_seq; /* the last decision of its coordinator that was checked */
+    uint32_t followed;                /* number of anchors when its decision was last followed (judge.c) */
     struct counts counts;
 };
 
@@ -504,6 +505,8 @@ void overload_save(struct rank *rank, uint64_t step, bool to_storage);
 void judge_event(void); /* after every event */
 /* Slots of the shard, or their bytes, may have changed; shard NULL: those of any shard. */
 void judge_memory_changed(struct host *host, const struct hash128 *shard);
+/* These bytes have changed; some of them may be in a slot of the host. */
+void judge_bytes_changed(struct host *host, const void *at, size_t len);
 void judge_gone_back(struct version base);
 void judge_restored(struct launch *launch);
 /* All ranks got the error that nothing can be restored. */
