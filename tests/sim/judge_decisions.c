@@ -119,3 +119,12 @@ void judge_decision(struct host *host)
     check_fates(fates_of(d->term), d);
     judge_base(d);
 }
+
+void judge_decisions(void)
+{
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        if (sim.hosts[i].agent != NULL) {
+            judge_decision(&sim.hosts[i]);
+        }
+    }
+}

@@ -113,6 +113,9 @@ const char *stored_passed_over(struct version version)
 void judge_renamed_in(const char *name)
 {
     struct version version;
+    if (sim.measure) {
+        judge_decisions();
+    }
     if (version_dir_parse(name, &version) && !judge_was_committed(version) && !judge_is_base(version)) {
         sim_violation("%s publishes step %" PRIu64 " of term %" PRIu64 ", which was not committed", sim.current->name,
                       version.step, version.term);

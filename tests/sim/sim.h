@@ -551,6 +551,8 @@ void judge_commit(struct version version);
 
 /* Checks the decision of the coordinator on this host, if there is one. */
 void judge_decision(struct host *host);
+/* The same for all hosts, where it is not done after every event because the world is too large. */
+void judge_decisions(void);
 bool judge_is_over(struct version version);
 bool judge_is_committed(struct version version); /* and nothing newer is committed */
 bool judge_was_committed(struct version version);
