@@ -130,11 +130,20 @@ class Wrapper(torch.Tensor):
         raise NotImplementedError
 
 
+def freed_view():
+    """As FSDP leaves them behind: the address of a view is not 0, although there is no memory."""
+    whole = torch.ones(4)
+    view = whole[2:]
+    whole.untyped_storage().resize_(0)
+    return view
+
+
 @pytest.mark.parametrize("tensor, reason, remedy", [
     (torch.ones(2, device="meta"), "is on the meta device", "to_empty"),
     (torch.ones(2, 2).to_sparse(), "layout torch.sparse_coo", "to_dense"),
     (torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "a quantized tensor", "int_repr"),
     (torch.ones([1] * 9), "9 dimensions", "flattened"),
+    (freed_view(), "memory that was freed", "clone"),
     (torch.Tensor._make_wrapper_subclass(Wrapper, (2,)), "no memory of its own", "before it is converted"),
 ])
 def test_refusal_names_tensor_reason_and_remedy(tensor, reason, remedy):

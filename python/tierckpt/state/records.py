@@ -100,6 +100,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _DTYPES[dtype]
 
 
+def _is_freed(tensor: torch.Tensor) -> bool:
+    """Whether the storage that the tensor is a view of was given back (resize_), as FSDP does with gathered parameters:
+    then its address means nothing."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (tensor.storage_offset() + last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
+
+
 def check_tensor(key: str, tensor: torch.Tensor) -> None:
     """Raises UnsupportedError unless the tensor can be saved. The error says in one line what to do."""
     if tensor.is_meta:
@@ -120,6 +127,9 @@ def check_tensor(key: str, tensor: torch.Tensor) -> None:
         raise errors.UnsupportedError(f"{key} is a {type(tensor).__name__} that has no memory of its own, as a class "
                                       "of tensors that consist of others has none: register those others, or save it "
                                       "before it is converted to this class")
+    if tensor.numel() > 0 and _is_freed(tensor):
+        raise errors.UnsupportedError(f"{key} is a view of memory that was freed, as FSDP frees the parameters that it "
+                                      "has gathered: save a copy of it, made while they are there (clone())")
     if tensor.dtype not in _DTYPES and tensor.dtype not in _AS_PAIRS and tensor.dtype not in _AS_BYTES:
         raise errors.UnsupportedError(f"{key} has dtype {tensor.dtype}, which cannot be saved: convert it before init")
     if len(saved_shape(tensor)) > native.MAX_NDIM:
