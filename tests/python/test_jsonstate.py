@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import io
 import json
 import math
 from collections import Counter
@@ -23,6 +24,13 @@ def round_trip(value):
 def test_values_are_restored_equal_and_of_the_same_type(value):
     back = round_trip(value)
     assert back == value and type(back) is type(value)
+
+
+def test_bytesio_is_restored_whole_and_at_its_begin():
+    buffer = io.BytesIO()
+    buffer.write(b"\x00losses")
+    back = round_trip({"losses": buffer})["losses"]
+    assert type(back) is io.BytesIO and back.read() == b"\x00losses"
 
 
 def test_not_a_number_is_restored():

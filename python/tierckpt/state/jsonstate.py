@@ -2,9 +2,10 @@
 """Python values to JSON and back, without loss and without pickle.
 
 Standard JSON is kept as it is. Anything else becomes an object with one "$" key: tuples, dicts whose keys are not
-strings, bytes, floats such as NaN, and tensors, which should be small."""
+strings, bytes, BytesIO objects, floats such as NaN, and tensors, which should be small."""
 
 import base64
+import io
 import json
 import math
 from collections import Counter
@@ -35,6 +36,8 @@ def _encode(what: str, value: Any) -> Any:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, (bytes, bytearray)):
         return {"$bytes": bytes(value).hex()}
+    if isinstance(value, io.BytesIO):
+        return {"$bytesio": base64.b64encode(value.getbuffer()).decode()}
     if isinstance(value, list):
         return [_encode(f"{what}[{i}]", item) for i, item in enumerate(value)]
     if type(value) is tuple:
@@ -79,6 +82,7 @@ def _hashable_items(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "$float": float,
     "$bytes": bytes.fromhex,
+    "$bytesio": lambda text: io.BytesIO(base64.b64decode(text)),
     "$tuple": lambda items: tuple(map(_decode, items)),
     "$items": _hashable_items,
     "$tensor": _decode_tensor,
