@@ -140,9 +140,9 @@ def _choice(rank, degree, saved, excluded=()):
     """Returns what a rank loads of the states that other ranks have saved: a state, or the error."""
     import torchtitan_cpu  # noqa: F401
     from tierckpt import LayoutError
-    from tierckpt.adapters.torchtitan import _OtherStates
+    from tierckpt.adapters.torchtitan_state import OtherStates
 
-    states = _OtherStates({"dataloader": _Loader(rank, degree)})
+    states = OtherStates({"dataloader": _Loader(rank, degree)})
     with states.without(excluded):
         chosen = states.choose(iter(saved))
         try:
