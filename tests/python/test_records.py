@@ -4,7 +4,7 @@ import torch
 
 from fake_client import FakeClient
 from tierckpt import LayoutError, UnsupportedError
-from tierckpt.state.records import RecordTable, whole
+from tierckpt.state.records import RecordTable, pieces_of, whole
 
 
 class Holder:
@@ -28,6 +28,20 @@ def test_record_points_at_the_tensor():
     assert client.records[0]["address"] == holder.tensor.data_ptr()
     assert client.records[0]["dtype"] == "BF16"
     assert tuple(client.records[0]["global_shape"]) == (3, 4)
+
+
+def test_records_that_share_a_look_are_looked_at_once():
+    """A look takes time for the whole model. One for each record would keep a model of thousands of tensors waiting."""
+    looks = []
+
+    def look():
+        looks.append(1)
+
+    records = [whole(f"w{number}", lambda: torch.ones(2), None, eager=False, look=look) for number in range(50)]
+    RecordTable(records)
+    assert len(looks) == 1
+    assert len(pieces_of(records)) == 50
+    assert len(looks) == 2
 
 
 def test_refresh_leaves_a_tensor_that_stayed():

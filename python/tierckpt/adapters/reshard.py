@@ -8,8 +8,10 @@ the layout that saves them, so both are for versions on storage.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import torch
 
 from .. import errors
 from ..core.checkpoint import Checkpoint, warn_of_derived
@@ -19,7 +21,7 @@ from ..runtime.world import World
 from ..state import jsonstate
 from ..state.blobs import Blob, alike, lender
 from ..state.contents import Contents
-from ..state.records import Record, saved_dtype, saved_shape
+from ..state.records import Record, pieces_of, saved_dtype, saved_shape
 from ..state.sharding import rank_key
 
 log = logging.getLogger("tierckpt")
@@ -80,7 +82,7 @@ def _of_another_layout(contents: Contents, world: World, step: int | None, confi
 def _is_foreign(published: Published, contents: Contents, world: World) -> bool:
     """Whether it was saved by other ranks, or in other pieces."""
     pieces = {(entry.key, tuple(entry.offset), tuple(entry.local_shape)) for entry in published.entries}
-    own = {(record.key, tuple(record.offset), tuple(saved_shape(record.current()))) for record in contents.records}
+    own = {(record.key, tuple(record.offset), tuple(saved_shape(tensor))) for record, tensor in _with_pieces(contents)}
     if published.info.world_size != world.size or not own <= pieces:
         return True
     return _is_dealt_out(published, contents, world.rank)
@@ -107,7 +109,8 @@ def _check(published: Published, contents: Contents, world: World) -> None:
 
 def _faults(published: Published, contents: Contents, rank: int) -> Iterator[str]:
     sources = _Sources(published, rank)
-    yield from filter(None, (_fault(published, record, sources.of(record.key)) for record in contents.records))
+    yield from filter(None, (_fault(published, record, tensor, sources.of(record.key))
+                             for record, tensor in _with_pieces(contents)))
     for blob in contents.blobs:
         try:
             sources.value(blob)
@@ -115,10 +118,13 @@ def _faults(published: Published, contents: Contents, rank: int) -> Iterator[str
             yield str(error)
 
 
-def _fault(published: Published, record: Record, key: str) -> str | None:
+def _with_pieces(contents: Contents) -> Iterable[tuple[Record, torch.Tensor]]:
+    return zip(contents.records, pieces_of(contents.records), strict=True)
+
+
+def _fault(published: Published, record: Record, tensor: torch.Tensor, key: str) -> str | None:
     if key not in published:
         return f"it has no {key}"
-    tensor = record.current()
     shape, dtype = tuple(published.shape(key)), published.dtype(key)
     if shape != tuple(record.global_shape) or dtype != saved_dtype(tensor):
         return f"its {key} is {dtype} {shape}, here it is {saved_dtype(tensor)} {tuple(record.global_shape)}"
@@ -128,9 +134,8 @@ def _fault(published: Published, record: Record, key: str) -> str | None:
 def _read(published: Published, contents: Contents, world: World) -> None:
     """Tensors first, some of which values need."""
     sources = _Sources(published, world.rank)
-    for record in contents.records:
-        tensor = record.current().detach()
-        published.read_box(sources.of(record.key), record.offset, tuple(saved_shape(tensor)), out=tensor)
+    for record, tensor in _with_pieces(contents):
+        published.read_box(sources.of(record.key), record.offset, tuple(saved_shape(tensor)), out=tensor.detach())
     values = [(blob, sources.value(blob)) for blob in contents.blobs]
     common = _common(published, values, world)
     for blob, value in values:

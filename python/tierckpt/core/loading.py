@@ -6,6 +6,7 @@ Both read published versions. If only memory has the newest one, its agents publ
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from ..state import arguments, groups, jsonstate
 from ..state.arguments import Models, Optimizers, Schedulers, Stateful
 from ..state.blobs import Blob
 from ..state.probe import bare
-from ..state.records import Record, check_tensor, pour, saved_dtype, saved_shape
+from ..state.records import Record, check_tensor, pieces_of, pour, saved_dtype, saved_shape
 from ..state.registration import Given, Registration, joined
 from ..state.sharding import rank_key, split_rank
 from ..state.statetree import join
@@ -178,8 +179,8 @@ class _Plan:
         self._blobs = {entry.key for entry in published.entries if entry.blob}
         self._sources: dict[str, str] = {}
         self._fitting: list[Record] = []
+        self._staged: list[torch.Tensor] = []  # one for each of these
         self._values: list[tuple[Blob, object]] = []
-        self._staged: list[tuple[torch.Tensor, Record]] = []
         self._no_harm: set[str] = set()  # what may be missing in a strict load
         blobs = {blob.name: blob for blob in self._parts.blobs}
         self._plan_model()
@@ -199,9 +200,13 @@ class _Plan:
         name = key.removeprefix(own)
         return next((other for other in (own + name, name, rank_key(0, name)) if other in self._published), None)
 
-    def _fits(self, record: Record) -> bool:
-        """Whether a record can be loaded. If not, it is put into one of the lists."""
-        tensor, source = record.current(), self._source(record.key)
+    def _fitting_of(self, records: list[Record]) -> list[Record]:
+        """Those that can be loaded. The others are put into one of the lists."""
+        return [record for record, tensor in zip(records, pieces_of(records), strict=True)
+                if self._fits(record, tensor)]
+
+    def _fits(self, record: Record, tensor: torch.Tensor) -> bool:
+        source = self._source(record.key)
         check_tensor(record.key, tensor)
         if source is None:
             self.outcome.missing.append(record.key)
@@ -218,16 +223,17 @@ class _Plan:
         self._fitting += records
 
     def _plan_model(self) -> None:
-        self._take([record for record in self._parts.model if self._fits(record)])
+        self._take(self._fitting_of(self._parts.model))
 
     def _plan_optimizer(self, blob: Blob, state: OptimizerState) -> None:
         """The state of a parameter is loaded as a whole or not at all."""
         value = self._value(blob.name)
         by_parameter, left = state.records_by_parameter(), set()
+        can_be_loaded = {record.key for record in self._fitting_of(list(chain.from_iterable(by_parameter.values())))}
         if value is None:
             self.outcome.missing.append(blob.name)
         for name, records in by_parameter.items():
-            fitting = [record for record in records if self._fits(record)]
+            fitting = [record for record in records if record.key in can_be_loaded]
             if len(fitting) == len(records) and value is not None and state.has_places_for(name, value):
                 self._take(records)
                 continue
@@ -265,7 +271,7 @@ class _Plan:
             if value is not None or blob.name.startswith("scheduler"):
                 self._no_harm.add(blob.name)
             return
-        fitting = [record for record in own or [] if self._fits(record)]
+        fitting = self._fitting_of(own or [])
         if len(fitting) != len(own or []) or not _is_whole(value, fitting):
             self.outcome.refuse(blob.name, "its tensors are different here")
             return
@@ -318,16 +324,15 @@ class _Plan:
 
     def read(self) -> None:
         """Reads into CPU memory first, so that nothing is changed if something cannot be read."""
-        for record in self._fitting:
-            tensor = record.current()
+        for record, tensor in zip(self._fitting, pieces_of(self._fitting), strict=True):
             staged = torch.empty(saved_shape(tensor), dtype=saved_dtype(tensor))
             if staged.numel() > 0:
                 self._published.read_box(self._sources[record.key], record.offset, tuple(staged.shape), out=staged)
-            self._staged.append((staged, record))
+            self._staged.append(staged)
 
     def apply(self) -> None:
-        for staged, record in self._staged:
-            pour(staged, record.current().detach())
+        for staged, tensor in zip(self._staged, pieces_of(self._fitting), strict=True):
+            pour(staged, tensor.detach())
         for blob, value in self._values:
             blob.apply(value)
         self.outcome.loaded += [record.key for record in self._fitting]

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..runtime import control
 from ..runtime.native import Version
 from ..runtime.settings import ConfigSource, Overrides
 from ..state.contents import Contents
-from ..state.records import Record, dtype_name, saved_dtype, saved_shape
+from ..state.records import Record, dtype_name, pieces_of, saved_dtype, saved_shape
 from ..state.sharding import rank_key
 
 _MASK = (1 << 64) - 1
@@ -27,8 +29,7 @@ def _list(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _of_record(record: Record) -> int:
-    tensor = record.current()
+def _of_record(record: Record, tensor: torch.Tensor) -> int:
     return _number(record.key, dtype_name(saved_dtype(tensor)), _list(record.global_shape), _list(record.offset),
                    _list(saved_shape(tensor)))
 
@@ -36,9 +37,9 @@ def _of_record(record: Record) -> int:
 def of_contents(contents: Contents, rank: int) -> dict[str, int]:
     """The sums of this rank by replica group; for its own entries by the number of the rank."""
     sums: dict[str, int] = {}
-    for record in contents.records:
+    for record, tensor in zip(contents.records, pieces_of(contents.records), strict=True):
         name = record.group or rank_key(rank, "")
-        sums[name] = (sums.get(name, 0) + _of_record(record)) & _MASK
+        sums[name] = (sums.get(name, 0) + _of_record(record, tensor)) & _MASK
     own = rank_key(rank, "")
     for blob in contents.blobs:
         sums[own] = (sums.get(own, 0) + _number(rank_key(rank, f"tierckpt.{blob.name}"), "blob")) & _MASK

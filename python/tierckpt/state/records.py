@@ -2,7 +2,7 @@
 """Pieces of tensors as the library knows them, and the table that keeps their addresses up to date."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,19 @@ class Record:
         if self.look is not None:
             self.look()
         return local_of(self.find())
+
+
+def look_at(records: Iterable[Record]) -> None:
+    """Makes `find` of all these records return what there is now. A look takes time for everything that the model or
+    the optimizer has, so one for each record would take the square of that."""
+    for look in dict.fromkeys(record.look for record in records if record.look is not None):
+        look()
+
+
+def pieces_of(records: list[Record]) -> list[torch.Tensor]:
+    """`current` of each record."""
+    look_at(records)
+    return [local_of(record.find()) for record in records]
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -268,8 +281,8 @@ class RecordTable:
     """The records of a registration."""
 
     def __init__(self, records: list[Record]) -> None:
-        for record in records:
-            check_tensor(record.key, record.current())
+        for record, tensor in zip(records, pieces_of(records), strict=True):
+            check_tensor(record.key, tensor)
         self._looks = list(dict.fromkeys(record.look for record in records if record.look is not None))
         self._finds = [record.find for record in records]
         self._rows = [_Row(record, record.find()) for record in records]

@@ -8,7 +8,7 @@ import torch
 
 from .. import errors
 from ..runtime.world import World
-from .records import Record
+from .records import Record, pieces_of
 
 _Thing = tuple[str | None, str, tuple[int, ...]]
 """Group, key and offset of a record."""
@@ -21,7 +21,8 @@ def confirm(records: list[Record], world: World) -> None:
     a record that is not eager. Reads each of them once. Eager records, such as counters and buffers, may differ for a
     while and are left out. Collective."""
     shared = [record for record in records if record.group is not None and not record.eager]
-    sums: _Sums = {(record.group, record.key, record.offset): _sum(record.current()) for record in shared}
+    sums: _Sums = {(record.group, record.key, record.offset): _sum(tensor)
+                   for record, tensor in zip(shared, pieces_of(shared), strict=True)}
     if not _differing(world.gather(_by_group(sums))):
         return
     bad = _differing(world.gather(sums))

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ... import errors
 from ...core.published import Published
 from ...runtime.world import World
 from ...state import jsonstate
 from ...state.blobs import Blob, lender
 from ...state.contents import Contents
-from ...state.records import Record, saved_dtype, saved_shape
+from ...state.records import Record, pieces_of, saved_dtype, saved_shape
 from ...state.sharding import rank_key, split_rank
 
 log = logging.getLogger("tierckpt")
@@ -69,7 +71,8 @@ def _plan(version: Published, contents: Contents, seat: Seat, donors: list[int])
            if not entry.blob and split_rank(entry.key)[0] is not None}
     own[_GENERATOR] = _index(version, rank_key(drawer, _GENERATOR))
     whole = {key: (version.shape(key), version.dtype(key)) for key in version.keys}
-    reads = [_read(version, record, whole, own) for record in contents.records]
+    reads = [_read(version, record, tensor.detach(), whole, own)
+             for record, tensor in zip(contents.records, pieces_of(contents.records), strict=True)]
     return reads, [(blob, _value(version, drawer if blob.name in _GENERATORS else donors[0], blob))
                    for blob in contents.blobs]
 
@@ -106,11 +109,11 @@ def _places(version: Published, world: World) -> dict[int, str]:
     return {rank: place for part in world.gather(seen) for rank, place in part.items()}
 
 
-def _read(version: Published, record: Record, whole: dict[str, Any], own: dict[str, int]) -> Callable[[], object]:
+def _read(version: Published, record: Record, tensor: torch.Tensor, whole: dict[str, Any],
+          own: dict[str, int]) -> Callable[[], object]:
     """A function that reads the contents of a record into its tensor. `whole` has shape and dtype of each tensor; `own`
     has the index of the entry of what single ranks have as their own."""
     rank, key = split_rank(record.key)
-    tensor = record.current().detach()
     now = (tuple(record.global_shape), saved_dtype(tensor))
     found = whole.get(key)
     if rank is not None and found is None and key in own:
