@@ -3,6 +3,7 @@
 #include "tiers/moved_job.h"
 
 #include "base/config_names.h"
+#include "tiers/commit_notes.h"
 #include "tiers/names.h"
 #include "tiers/safe_fs.h"
 #include <errno.h>
@@ -28,23 +29,12 @@ static bool may_be_derived(const char *name)
     return digest || strcmp(name, FORMER_DEFAULT) == 0;
 }
 
-/* An entry that is no directory, or that this user may not read, is not a job of this user. */
-static tck_status_t has_versions(int save_fd, const char *name, bool *out, struct error *err)
+static tck_status_t find_version(int fd, bool *out, struct error *err)
 {
-    int fd;
     struct names names;
-    *out = false;
-    tck_status_t status = safe_fs_open_dir(save_fd, name, &fd, err);
-    if (status == TCK_ERR_DENIED || status == TCK_ERR_NOENT) {
-        return TCK_OK;
-    }
+    tck_status_t status = safe_fs_list(fd, &names, err);
     if (status != TCK_OK) {
         return status;
-    }
-    status = safe_fs_list(fd, &names, err);
-    close(fd);
-    if (status != TCK_OK) {
-        return status == TCK_ERR_DENIED ? TCK_OK : status;
     }
     for (size_t i = 0; i < names.count && !*out; i++) {
         struct version version;
@@ -54,23 +44,58 @@ static tck_status_t has_versions(int save_fd, const char *name, bool *out, struc
     return TCK_OK;
 }
 
+/* What was committed may never have been published, and then only the memory of agents has it. */
+static tck_status_t find_commit(int fd, bool *out, struct error *err)
+{
+    uint64_t forgotten = 0;
+    struct commit_notes notes = {0};
+    tck_status_t status = commit_notes_read(fd, UINT64_MAX, &forgotten, &notes, err);
+    if (status == TCK_OK && notes.newest == 0 && notes.unsure.code != TCK_OK) {
+        return error_set(err, notes.unsure.code, "%s", notes.unsure.text);
+    }
+    *out = notes.newest != 0;
+    return status;
+}
+
+/* *what_out is NULL if it has saved nothing. An entry that is no directory, or that this user may not read, is not a
+ * job of this user. */
+static tck_status_t find_saved(int save_fd, const char *name, const char **what_out, struct error *err)
+{
+    int fd;
+    bool version = false, commit = false;
+    *what_out = NULL;
+    tck_status_t status = safe_fs_open_dir(save_fd, name, &fd, err);
+    if (status == TCK_ERR_DENIED || status == TCK_ERR_NOENT) {
+        return TCK_OK;
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = find_version(fd, &version, err);
+    if (status == TCK_OK && !version) {
+        status = find_commit(fd, &commit, err);
+    }
+    close(fd);
+    *what_out = version ? "versions" : commit ? "notes of commits" : NULL;
+    return status == TCK_ERR_DENIED ? TCK_OK : status;
+}
+
 static tck_status_t find_among(int save_fd, const struct names *names, const struct config *config, struct error *err)
 {
     for (size_t i = 0; i < names->count; i++) {
-        const char *name = names->names[i];
-        bool found = false;
+        const char *name = names->names[i], *what;
         if (strcmp(name, config->job) == 0 || !may_be_derived(name)) {
             continue;
         }
-        tck_status_t status = has_versions(save_fd, name, &found, err);
+        tck_status_t status = find_saved(save_fd, name, &what, err);
         if (status != TCK_OK) {
             return error_prefix(err, "%s: look for other jobs", config->save_dir);
         }
-        if (found) {
+        if (what != NULL) {
             return error_set(err, TCK_ERR_EXIST,
-                             "%s has versions of job %s, a name derived from another path of this directory (it was "
-                             "moved, or is mounted elsewhere); to continue with them, set job to \"%s\"",
-                             config->save_dir, name, name);
+                             "%s has %s of job %s, a name derived from another path of this directory (it was moved, "
+                             "or is mounted elsewhere); to continue with them, set job to \"%s\"",
+                             config->save_dir, what, name, name);
         }
     }
     return TCK_OK;

@@ -5,7 +5,7 @@
 #include "tiers/term_note.h"
 
 #include "base/log.h"
-#include "tiers/forgotten.h"
+#include "tiers/commit_notes.h"
 #include "tiers/moved_job.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -65,48 +65,6 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
 
 /* ---- commits --------------------------------------------------------------------------------------------------- */
 
-/* Finds the newest of these terms (sorted newest first) that has noted a commit, if it is newer than the known one. */
-static tck_status_t find_commit(int dir_fd, const uint64_t *terms, size_t count, struct commit_notes *notes,
-                                struct error *err)
-{
-    for (size_t i = 0; i < count && terms[i] > notes->newest; i++) {
-        struct term_note note = {0};
-        struct error why = {0};
-        tck_status_t status = term_note_read(dir_fd, terms[i], &note, &why);
-        if (status == TCK_ERR_NOMEM) {
-            return error_set(err, status, "%s", why.text);
-        }
-        if (status != TCK_OK && notes->unsure.code == TCK_OK) {
-            notes->unsure = why;
-        }
-        if (status == TCK_OK && note.committed) {
-            notes->newest = terms[i];
-        }
-    }
-    return TCK_OK;
-}
-
-/* Ignores terms up to *forgotten, which is raised to what this directory says. */
-static tck_status_t commits_in(int dir_fd, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
-                               struct error *err)
-{
-    uint64_t *terms = NULL, here = 0;
-    size_t count = 0;
-    tck_status_t status = forgotten_read(dir_fd, &here, err);
-    if (status == TCK_OK) {
-        *forgotten = here > *forgotten ? here : *forgotten;
-        status = term_list_below(dir_fd, term, &terms, &count, err);
-    }
-    while (count > 0 && terms[count - 1] <= *forgotten) {
-        count--;
-    }
-    if (status == TCK_OK) {
-        status = find_commit(dir_fd, terms, count, notes, err);
-        free(terms);
-    }
-    return status;
-}
-
 static struct error moved_job(const struct config *config)
 {
     struct error why = {0};
@@ -117,10 +75,10 @@ tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct
 {
     struct commit_notes notes = {0};
     uint64_t forgotten = 0, forgotten_there = 0; /* of save_dir, of load_dir */
-    tck_status_t status = commits_in(p->job_fd, term, &forgotten, &notes, err);
+    tck_status_t status = commit_notes_read(p->job_fd, term, &forgotten, &notes, err);
     forgotten_there = forgotten;
     if (status == TCK_OK && p->load_fd >= 0) {
-        status = commits_in(p->load_fd, term, &forgotten_there, &notes, err);
+        status = commit_notes_read(p->load_fd, term, &forgotten_there, &notes, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "look for notes of commits");

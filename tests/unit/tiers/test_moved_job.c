@@ -61,6 +61,40 @@ Test(moved_job, is_found_under_the_former_default_name)
     cr_assert_eq(moved_job_check(&config, NULL), TCK_ERR_EXIST);
 }
 
+static void note(const char *file, const char *text)
+{
+    char path[2 * sizeof(config.save_dir)];
+    snprintf(path, sizeof(path), "%s/" MOVED "/%s", config.save_dir, file);
+    FILE *out = fopen(path, "w");
+    cr_assert(out != NULL && fputs(text, out) >= 0 && fclose(out) == 0);
+}
+
+/* An agent may still have in memory what it says. */
+Test(moved_job, is_found_by_the_note_of_a_commit)
+{
+    struct error err = {0};
+    make(MOVED);
+    note("term.1", "{\"term\":1,\"wall_ms\":5,\"committed\":true}");
+    note("term.2", "{\"term\":2,\"wall_ms\":6}");
+    cr_assert_eq(moved_job_check(&config, &err), TCK_ERR_EXIST);
+    cr_assert_not_null(strstr(err.text, "notes of commits of job " MOVED), "%s", err.text);
+}
+
+Test(moved_job, is_not_one_that_committed_nothing)
+{
+    make(MOVED);
+    note("term.1", "{\"term\":1,\"wall_ms\":5}");
+    cr_assert_eq(moved_job_check(&config, NULL), TCK_OK);
+}
+
+/* It may be the only one that has noted a commit. */
+Test(moved_job, is_not_excluded_if_a_note_is_damaged)
+{
+    make(MOVED);
+    note("term.1", "{\"term\":1,\"comm#tted\"");
+    cr_assert_neq(moved_job_check(&config, NULL), TCK_OK);
+}
+
 Test(moved_job, is_not_one_that_was_named_or_has_no_version)
 {
     make_job("my-training");
