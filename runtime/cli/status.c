@@ -280,11 +280,16 @@ int cli_stop(const struct cli *cli)
         return 1;
     }
     if (!cli_json(cli, answer)) {
-        const char *lost = text_of(answer, "lost");
+        const char *despite = text_of(answer, "despite");
+        char discarded[48];
+        text_version(json_get(answer, "discarded"), discarded, sizeof(discarded));
         printf("the agents of job %s end within seconds (nodes: %" PRIu64 "), and their memory is freed\n",
                cli->config.job, number_of(answer, "nodes"));
-        if (lost[0]) {
-            printf("though %s\n", lost);
+        if (despite[0]) {
+            printf("though %s\n", despite);
+        }
+        if (strcmp(discarded, "-") != 0) {
+            printf("version %s, which is only in memory, is discarded\n", discarded);
         }
     }
     json_free(answer);

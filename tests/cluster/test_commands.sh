@@ -86,6 +86,8 @@ grep -q '^one node: ' "$work/answer" || die "status does not say that there is o
 ! grep -q 'WARNING' "$work/answer" || die "status of one node warns: $(cat "$work/answer")"
 ask c stop --force >"$work/answer" || die "stop --force: $(cat "$work/answer")"
 grep -q 'though 1 trainers' "$work/answer" || die "stop --force does not say what is lost: $(cat "$work/answer")"
+grep -Eq '^version [0-9]+\.[0-9]+, which is only in memory, is discarded$' "$work/answer" ||
+    die "stop --force does not name the version that is lost: $(cat "$work/answer")"
 wait_for 30 no_agent c || die "the agent is there after stop --force"
 kill_trainers
 

@@ -514,12 +514,13 @@ static void do_stop(struct agent *agent, struct client *client, const json_t *re
     struct report r;
     report_collect(agent, &r);
     struct version held = r.memory.held;
-    struct error err;
+    struct error err, discards;
     bool force = false;
     (void)json_bool(json_get(request, "force"), &force);
-    tck_status_t status = stop_check(&agent->stop, held, &err);
-    if (status != TCK_OK && !force) {
-        reply_error(client, &err);
+    tck_status_t trainers = stop_check_trainers(&agent->stop, &err);
+    tck_status_t memory = stop_check_memory(&agent->stop, held, &discards);
+    if (!force && (trainers != TCK_OK || memory != TCK_OK)) {
+        reply_error(client, trainers != TCK_OK ? &err : &discards);
         return;
     }
     stop_request(&agent->stop, force);
@@ -528,7 +529,8 @@ static void do_stop(struct agent *agent, struct client *client, const json_t *re
                  agent->term_context != NULL && !agent->term_context->closed ? agent->term_context->world.node_count
                                                                              : 1);
     json_add(json, "held", version_json(held));
-    json_add_str(json, "lost", status == TCK_OK ? "" : err.text);
+    json_add(json, "discarded", version_json(memory == TCK_OK ? VERSION_NONE : held));
+    json_add_str(json, "despite", trainers == TCK_OK ? "" : err.text);
     reply(client, json);
 }
 

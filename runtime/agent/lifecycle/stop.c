@@ -59,10 +59,8 @@ void stop_request(const struct stop_setup *stop, bool force)
     leave(stop, force);
 }
 
-tck_status_t stop_check(const struct stop_setup *stop, struct version held, struct error *err)
+tck_status_t stop_check_trainers(const struct stop_setup *stop, struct error *err)
 {
-    const struct term_context *tc = *stop->term;
-    struct version published = tc != NULL ? node_decision(tc->node)->published : VERSION_NONE;
     uint32_t trainers = clients_trainers(*stop->clients);
     if (trainers > 0) {
         return error_set(
@@ -76,6 +74,13 @@ tck_status_t stop_check(const struct stop_setup *stop, struct version held, stru
                          "job %s are alive: try again in a few seconds (--force frees their memory tier all the same)",
                          stop->config->node, stop->config->job);
     }
+    return TCK_OK;
+}
+
+tck_status_t stop_check_memory(const struct stop_setup *stop, struct version held, struct error *err)
+{
+    const struct term_context *tc = *stop->term;
+    struct version published = tc != NULL ? node_decision(tc->node)->published : VERSION_NONE;
     if (version_cmp(held, published) > 0) {
         return error_set(err, TCK_ERR_BUSY,
                          "version %" PRIu64 ".%" PRIu64

@@ -24,8 +24,10 @@ struct stop_setup {
     const void *ctx;
 };
 
-/* TCK_ERR_BUSY if trainers run here or may do so, or if `held`, the newest version in memory, is not published. */
-must_check tck_status_t stop_check(const struct stop_setup *stop, struct version held, struct error *err);
+/* TCK_ERR_BUSY if trainers run here or may do so. */
+must_check tck_status_t stop_check_trainers(const struct stop_setup *stop, struct error *err);
+/* TCK_ERR_BUSY if `held`, the newest version in memory, is not published. */
+must_check tck_status_t stop_check_memory(const struct stop_setup *stop, struct version held, struct error *err);
 /* Ends this agent and those of its term that can be reached. Without force, agents with trainers keep running. */
 void stop_request(const struct stop_setup *stop, bool force);
 void stop_handle(const struct stop_setup *stop, struct term_context *tc, uint32_t from, bool force);
