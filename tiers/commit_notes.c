@@ -5,6 +5,7 @@
 #include "tiers/forgotten.h"
 #include "tiers/term_list.h"
 #include "tiers/term_note.h"
+
 #include <stdlib.h>
 
 /* Finds the newest of these terms (sorted newest first) that has noted a commit, if it is newer than the known one. */

@@ -403,6 +403,25 @@ def test_error_of_one_rank_is_one_of_all_ranks_and_nobody_waits(tmp_path, nurser
     assert "nothing is saved, as rank 1 cannot" in saved and "Can't pickle" in other_saved
 
 
+def trains_meanwhile(rank, world, directory):
+    """Returns what the collectives of a training came to that did not wait for its saves."""
+    os.chdir(directory)
+    sums = set()
+    for step in range(1, 9):
+        future = dcp.async_save(state(step), checkpoint_id=f"s-{step}")
+        for number in range(300):
+            value = torch.tensor(float(rank + number))
+            dist.all_reduce(value)
+            sums.add(float(value) - world * number)
+    future.result(60)
+    return [sorted(sums), value_of("s-8")]
+
+
+def test_collectives_of_a_training_never_meet_those_of_a_save_in_the_background(tmp_path, nursery):
+    assert run(tmp_path, "test_dcp_lines:trains_meanwhile", nursery=nursery, world=2, directory=str(tmp_path)) \
+        == [[[1.0], 8]] * 2
+
+
 def test_process_group_and_no_dist_say_who_saves(tmp_path, nursery):
     assert run(tmp_path, "test_dcp_lines:in_parts", nursery=nursery, world=4, directory=str(tmp_path)) \
         == [[True] * 4] * 4

@@ -29,6 +29,7 @@ from .. import errors
 from ..runtime.settings import ConfigSource, Overrides
 from .dcp_ids import CheckpointPath, Named, named
 from .dcp_series import Series, Settings
+from .own_group import own_group
 
 log = logging.getLogger("tierckpt")
 
@@ -185,6 +186,8 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | No
             state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), storage_writer=storage_writer,
             async_checkpointer_type=async_checkpointer_type, async_stager=async_stager, **options)
     _refuse(async_checkpointer_type, async_stager)
+    if process_group is None and not no_dist:
+        options["process_group"] = own_group()
     writer = series.writer(state_dict, name, use_collectives)
     response: Any = state_dict_saver.async_save(state_dict, storage_writer=writer, **options)
     if not (program.settings and program.settings.overlap):

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -17,24 +16,12 @@ from . import dcp_functions
 from .dcp_broadcast import BroadcastPlanner
 from .dcp_functions import AsyncSave
 from .dcp_ids import CheckpointPath
+from .own_group import own_group
 from .stateful import ModelWrapper, OptimizerWrapper
 
 log = logging.getLogger("tierckpt")
 
 MODEL, OPTIMIZER = "model", "optimizer"
-_own: tuple[Any, dist.ProcessGroup] | None = None  # the default process group, and the one that was made beside it
-
-
-def _group() -> dist.ProcessGroup | None:
-    """All ranks, in a process group of our own: a save in the background must not mix its messages with those of the
-    training. Collective the first time."""
-    global _own
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return None
-    if _own is None or _own[0] is not dist.group.WORLD:
-        _own = (dist.group.WORLD, dist.new_group(backend="gloo"))
-    return _own[1]
-
 
 def save(path: CheckpointPath, checkpoint_state: Mapping[str, Any], async_checkpoint: bool = False) -> AsyncSave | None:
     """Saves {"model": model, "optimizer": optimizer} as the directory `path`. With async_checkpoint=True it returns
@@ -43,9 +30,9 @@ def save(path: CheckpointPath, checkpoint_state: Mapping[str, Any], async_checkp
     state = {key: wrapper.state_dict() for key, wrapper in _wrappers(checkpoint_state).items()}
     _check(state)
     if not async_checkpoint:
-        dcp_functions.save(state, checkpoint_id=path, process_group=_group())
+        dcp_functions.save(state, checkpoint_id=path, process_group=own_group())
         return None
-    future: AsyncSave = dcp_functions.async_save(state, checkpoint_id=path, process_group=_group())
+    future: AsyncSave = dcp_functions.async_save(state, checkpoint_id=path, process_group=own_group())
     future.add_done_callback(lambda done: _tell(path, done))
     return future
 
@@ -63,7 +50,7 @@ def load(path: CheckpointPath, checkpoint_state: Mapping[str, Any], broadcast_ch
     wrappers = _wrappers(checkpoint_state)
     state = {key: wrapper.state_dict() for key, wrapper in wrappers.items()}
     _check(state)
-    group = _group()
+    group = own_group()
     planner = BroadcastPlanner() if broadcast_checkpoint and group is not None else None
     dcp_functions.load(state, checkpoint_id=path, planner=planner, process_group=group)
     if planner is not None:

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process group of our own, for collectives in the background."""
+
+from typing import Any
+
+import torch.distributed as dist
+
+_own: tuple[Any, dist.ProcessGroup] | None = None  # the default process group, and the one that was made beside it
+
+
+def own_group() -> dist.ProcessGroup | None:
+    """All ranks, over gloo: a save in the background must not mix its messages with those of the training. None if
+    there are no other ranks, or no gloo. Collective the first time."""
+    global _own
+    if not (dist.is_available() and dist.is_initialized() and dist.is_gloo_available()) or dist.get_world_size() == 1:
+        return None
+    if _own is None or _own[0] is not dist.group.WORLD:
+        _own = (dist.group.WORLD, dist.new_group(backend="gloo"))
+    return _own[1]
