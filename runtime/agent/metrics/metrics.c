@@ -31,7 +31,8 @@ struct metrics {
     struct pool *writer; /* NULL: no file is written */
     struct writing writing;
     bool busy;        /* writing is with the pool */
-    bool has_written; /* so the file is this agent's, not a dead predecessor's */
+    bool owns_file;   /* it has begun to write it, so it is not a dead predecessor's */
+    bool has_written; /* as far as write_done has run */
     uint64_t write_after_ms;
     struct error write_trouble;
 };
@@ -96,6 +97,7 @@ static void write_soon(struct metrics *m, char *text, size_t len)
 {
     m->writing = (struct writing){.text = text, .len = len};
     m->busy = text != NULL && pool_submit(m->writer, write_work, write_done, m) == TCK_OK;
+    m->owns_file |= m->busy;
     if (!m->busy) {
         free(text); /* out of memory: the time in the file shows that it is old */
     }
@@ -173,7 +175,7 @@ void metrics_free(struct metrics *m)
     metrics_http_stop(m->http);
     pool_free(m->writer);
     /* The file of a predecessor that died stays if this agent fails to start: it shows that the node has none. */
-    if (m->has_written && metrics_file_remove(m->needs.config->metrics_textfile, &err) != TCK_OK) {
+    if (m->owns_file && metrics_file_remove(m->needs.config->metrics_textfile, &err) != TCK_OK) {
         log_warn("metrics_textfile: %s: it looks as if the agent hung", err.text);
     }
     free(m);

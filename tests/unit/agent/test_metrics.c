@@ -75,6 +75,16 @@ Test(metrics, an_agent_that_ends_takes_its_file_away)
     cr_assert(!exists());
 }
 
+Test(metrics, an_agent_that_ends_before_it_knows_of_its_first_write_takes_the_file_away)
+{
+    metrics_tick(metrics);
+    while (!exists()) {
+        usleep(1000); /* the loop, which would be told, does not run */
+    }
+    metrics_free(metrics);
+    cr_assert(!exists());
+}
+
 Test(metrics, an_agent_that_does_not_start_leaves_the_file_of_one_that_died)
 {
     FILE *file = fopen(config.metrics_textfile, "w");
