@@ -182,6 +182,7 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
         agent_free(agent);
         return status;
     }
+    metrics_tick(agent->metrics); /* from now on the file is this agent's, however soon it ends */
     *out = agent;
     return TCK_OK;
 }
