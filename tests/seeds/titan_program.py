@@ -112,7 +112,7 @@ class Training:
                 yield from (value for _, value in sorted(optimizer.state[param].items()))
 
     def digest(self):
-        """Of all that the next steps of this rank depend on."""
+        """Returns a digest of everything that affects this rank's next steps."""
         total = hashlib.sha256()
         for tensor in (*self.tensors(), torch.get_rng_state()):
             total.update(_local(tensor).detach().contiguous().numpy().tobytes())

@@ -82,7 +82,7 @@ class OtherStates:
         if own and before != now:
             return (f"the state of the dataloader was saved by {before} data-parallel ranks, there are {now} now, and "
                     f"torchtitan cannot divide it among them: add {DATALOADER!r} to exclude_from_loading to load "
-                    "everything else and begin the data anew")
+                    "everything else and start the data from the beginning")
         lacks = [key for key in own if key not in of_loader]
         return f"the state of the dataloader is not that of {lacks[0]}, which this rank needs" if lacks else None
 

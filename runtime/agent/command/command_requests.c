@@ -189,7 +189,7 @@ static json_t *metrics_json(const struct metrics *metrics)
     return json;
 }
 
-/* What `tierckpt tune` reckons with. */
+/* The measurements that `tierckpt tune` uses. */
 static json_t *training_json(const struct report *r)
 {
     json_t *json = json_object();
