@@ -1,36 +1,30 @@
 #!/usr/bin/env bash
-# A system that ends a job sends SIGTERM, and SIGKILL some time later. The agents use this time to drain the newest
-# version, which only memory has, to storage, without the trainers. The next start continues from it.
+# A job has to leave its nodes (`tierckpt drain --wait`, then SIGTERM to the agents, then SIGKILL to one that does not
+# exit): it resumes on other machines from the version that the drain published. If only one node leaves, no step is
+# lost.
 . "$(dirname "$0")/lib.sh" "$1"
-settings=',"grace_s":60'
-for round in 1 2 3; do
-    begin 4
-    run_on a "0 1" --steps 100000 --step-ms 20
-    run_on b "2 3" --steps 100000 --step-ms 20
-    wait_for 60 has_commits a 2 || die "round $round: no commit: $(out 0 | tail -3)"
-    moment
-    kill_trainers
-    sleep 0.5 # what was under way is committed, or it never is
-    committed=$(newest_committed a)
-    agents="$(agent_pid a) $(agent_pid b)" supervisors="$(supervisor_pid a) $(supervisor_pid b)"
-    case $round in
-    1) asked=$agents ;;                 # by a service manager
-    2) asked=$supervisors ;;            # by a container, whose first process is the supervisor
-    3) asked="$agents $supervisors" ;; # by a batch system
-    esac
-    for pid in $asked; do kill -TERM "$pid"; done
-    for node in a b; do
-        wait_for 80 no_agent "$node" || die "round $round: the agent of node $node does not leave"
-        log_must_say "$node" 1 'exiting: the system has asked this agent to end .SIGTERM.'
-        ! logged "$node" 'is lost now' || die "round $round: something was lost on node $node"
-        wait_for 20 grep -q 'exited with status 0' "$work/run/test/$node/supervisor.log" || die "round $round: $node did not end well"
-    done
-    begin 4
-    run_on a "0 1" --steps 1
-    run_on b "2 3" --steps 1
-    all_end
-    [ "$(restored_step 0)" = "$committed" ] || die "round $round: restored $(restored_step 0), and step $committed was committed"
-    [ "$(restored_from 0 storage)" -gt 0 ] || die "round $round: not from storage"
-    kill_node a && kill_node b || die "round $round: an agent has not ended"
-    rm "$(agent_log a)" "$(agent_log b)" "$work"/run/test/?/supervisor.log
-done
+begin 2
+run_on a "0" --steps 30 --wait-commit
+run_on b "1" --steps 30 --wait-commit
+all_end
+fault "node b leaves in order"
+ask a drain --wait >"$work/drained" || die "drain: $(cat "$work/drained")"
+grep -q '30 is published' "$work/drained" || die "drain --wait does not say what is published: $(cat "$work/drained")"
+moment
+kill -TERM "$(agent_pid b)"
+wait_for 60 no_agent b || die "the agent of node b does not leave"
+begin 2
+run_on a "0" --steps 40 --wait-commit
+run_on c "1" --steps 40 --wait-commit
+all_end
+[ "$(restored_step 1)" = 30 ] || die "restored $(restored_step 1) instead of 30"
+[ "$(restored_from 1 storage)" = 0 ] || die "storage was used though one node only left: $(out 1 | grep RESTORED)"
+ask c drain --wait >"$work/drained" || die "drain: $(cat "$work/drained")"
+for node in a c; do moment 300 && kill -TERM "$(agent_pid $node)"; done
+for node in a c; do kill -9 "$(supervisor_pid $node)" "$(agent_pid $node)" 2>/dev/null; done # no grace at all
+for node in a c; do kill_node $node; done
+begin 2
+run_on d "0" --steps 44 --done
+run_on e "1" --steps 44 --done
+all_end
+for rank in 0 1; do [ "$(restored_step $rank)" = 40 ] || die "rank $rank restored $(restored_step $rank) instead of 40"; done
