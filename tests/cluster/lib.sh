@@ -85,6 +85,14 @@ moment() { chance_ms "${1:-800}" && sleep_ms "$ms"; }
 sanitized() { grep -qE '^TCK_SANITIZE:[A-Z]+=.' "$build/CMakeCache.txt"; }
 skip() { echo "skipped: $*"; exit 77; }
 needs_root() { [ "$(id -u)" = 0 ] || skip "needs root"; }
+# fill_storage: save_dir is a small file system that is full. Removing $work/save/other makes room.
+fill_storage() {
+    needs_root
+    mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
+    at_end() { umount -l "$work/save"; }
+    fault "disk full"
+    head -c 8M /dev/zero >"$work/save/other"
+}
 die() { echo "FAILED: $*" | tee "$work/failure"; exit 1; }
 
 # wait_for SECONDS COMMAND...: until it succeeds.

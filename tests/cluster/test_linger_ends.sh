@@ -2,12 +2,8 @@
 # Agents whose trainers do not come back end after linger_s. If storage is full, so that a committed version stays in
 # their memory alone, the log says that it is lost. The next start is told, too, and does not begin afresh.
 . "$(dirname "$0")/lib.sh" "$1"
-needs_root
 excused="the memory is given up on purpose"
-mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
-at_end() { umount -l "$work/save"; }
-fault "disk full"
-head -c 8M /dev/zero >"$work/save/other"
+fill_storage
 linger_s=4
 begin 1
 run_on a "0" --steps 100000 --step-ms 20

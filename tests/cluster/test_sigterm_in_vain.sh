@@ -2,12 +2,8 @@
 # An agent that is asked to end while storage is full leaves when grace_s is over, and its log says what is lost with it.
 # The next start does not begin afresh.
 . "$(dirname "$0")/lib.sh" "$1"
-needs_root
 excused="the memory is given up on purpose"
-mount -t tmpfs -o size=9m tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
-at_end() { umount -l "$work/save"; }
-fault "disk full"
-head -c 8M /dev/zero >"$work/save/other"
+fill_storage
 settings=',"grace_s":2'
 begin 1
 run_on a "0" --steps 100000 --step-ms 20
