@@ -123,7 +123,8 @@ frameworks_environment() {
     fi
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/frameworks/requirements.txt" || return 1
     "$venv/bin/pip" install -q --disable-pip-version-check "$top" || return 1
-    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps "$top/python/easyckpt" "$top/python/sagemaker"
+    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps "$top/python/easyckpt" "$top/python/sagemaker" \
+        "$top/python/hyperpod"
 }
 
 # The environment of the programs that are killed and resumed: build/programs; its folder "beside" has packages that

@@ -24,8 +24,10 @@ if not INSTALLED:
     COMMANDS = build / "runtime/cli"
 else:
     COMMANDS = Path(sys.executable).parent
-if importlib.util.find_spec("aimaster") is None:  # the package of other import names: else the installed one is tested
+if importlib.util.find_spec("aimaster") is None:  # packages of other import names: else the installed ones are tested
     sys.path.append(str(TOP / "python/easyckpt"))
+if importlib.util.find_spec("amzn_sagemaker_checkpointing") is None:
+    sys.path.append(str(TOP / "python/hyperpod"))
 os.environ["PATH"] = os.pathsep.join([str(COMMANDS), os.environ["PATH"]])  # the directory of the command `tierckpt`
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -399,7 +399,7 @@ class StorageWriter(torch_storage.StorageWriter):
 
     def write_data(self, plan: Any, planner: Any) -> torch.futures.Future[list[torch_storage.WriteResult]]:
         if self._tiers.on:
-            staged = self._staged or self._take(*_flattened_by(planner))
+            staged = self._staged or self._take(*flattened_by(planner))
             self._staged = None
             self._tiers.settle()
             self._tiers.wait(*staged, while_healthy=self._while_healthy)
@@ -441,7 +441,7 @@ class StorageWriter(torch_storage.StorageWriter):
         """The tiers stay attached: Tiers.close ends them."""
 
 
-def _flattened_by(planner: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def flattened_by(planner: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The state dict that was given to a planner. It is read from the planner, which therefore must not change it."""
     base = DefaultSavePlanner
     known = isinstance(planner, base) and planner.flatten_state_dict

@@ -27,8 +27,10 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from .. import errors
 from ..runtime.settings import ConfigSource, Overrides
+from .dcp import StorageWriter
 from .dcp_ids import CheckpointPath, Named, named
 from .dcp_series import Series, Settings
+from .inner_reader import StateDictReader
 from .own_group import own_group
 
 log = logging.getLogger("tierckpt")
@@ -175,13 +177,16 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | No
                async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD, async_stager: Any = None,
                no_dist: bool = False, use_collectives: bool = True) -> Any:
     """As torch.distributed.checkpoint.async_save: returns when everything is copied, after the save before it is done.
-    The future is done when save would return. A storage_writer saves by itself, without Tierckpt."""
+    The future is done when save would return. A storage_writer saves by itself, without Tierckpt unless it is one of
+    its own."""
     options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist,
                                "use_collectives": use_collectives}
     own = checkpoint_id is not None and storage_writer is None
     name = named(checkpoint_id) if own and checkpoint_id is not None else None
     series = None if name is None else program.series(name, process_group, no_dist)
     if name is None or series is None or not series.tiers.on:
+        if isinstance(storage_writer, StorageWriter) and process_group is None and not no_dist:
+            options["process_group"] = own_group()
         return state_dict_saver.async_save(
             state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id), storage_writer=storage_writer,
             async_checkpointer_type=async_checkpointer_type, async_stager=async_stager, **options)
@@ -226,8 +231,12 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: CheckpointPath | None = N
     saved under this id. A storage_reader loads by itself."""
     options: dict[str, Any] = {"planner": planner, "process_group": process_group, "no_dist": no_dist}
     if checkpoint_id is None or storage_reader is not None:
+        if isinstance(storage_reader, StateDictReader):
+            storage_reader.attach(state_dict)
         state_dict_loader.load(state_dict, checkpoint_id=_as_torch_has_it(checkpoint_id),
                                storage_reader=storage_reader, **options)
+        if isinstance(storage_reader, StateDictReader):
+            storage_reader.loaded()
         return
     load_named(state_dict, named(checkpoint_id), **options)
 

@@ -249,7 +249,7 @@ class Series:
             return False
         return version > found.version or all(self.world.gather(self.tiers.covers(state_dict)))
 
-    def loaded(self, reader: torch_storage.StorageReader) -> None:
+    def loaded(self, reader: torch_storage.StorageReader | None) -> None:
         """After a load: steps go on from there. Those that were saved since the attach still count, because a load from
         a directory leaves the term as it is: a step that is not above them is saved after another attach."""
         if isinstance(reader, StorageReader) and self.tiers.attached:

@@ -5,15 +5,14 @@ checkpoint_id. The reader also serves functions of torch, which read what is on 
 import os
 from typing import Any, NoReturn
 
-import torch
 from torch.distributed.checkpoint import storage as torch_storage
-from torch.distributed.checkpoint.metadata import Metadata
 
 from .. import errors
 from .dcp import StorageReader
 from .dcp_functions import program
 from .dcp_ids import named_part
 from .dcp_series import Stored, stored
+from .inner_reader import InnerReader
 
 
 def on_a_file_system(path: str | os.PathLike[str]) -> str:
@@ -39,14 +38,14 @@ class DistributedFileSystemWriter:
                              "torch.sagemaker or tierckpt.sagemaker")
 
 
-class DistributedFileSystemReader(torch_storage.StorageReader):
+class DistributedFileSystemReader(InnerReader):
     """For storage_reader= of load and of torch's functions. After a load it stays with what that has loaded."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = named_part(on_a_file_system(path)).path
         self._found: Stored | None = None
         self._step: int | None = None
-        self._inner: Any = None
 
     def follow(self, loaded: Any) -> None:
         """From now on reads the version that another reader has loaded."""
@@ -65,26 +64,10 @@ class DistributedFileSystemReader(torch_storage.StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return isinstance(checkpoint_id, (str, os.PathLike))
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def choose(self) -> torch_storage.StorageReader:
         if self._found is None:
-            self._found = stored(program.settings_now(), named_part(self.path), self._step)
-            if not self._found.exists:
-                found, self._found = self._found, None
+            found = stored(program.settings_now(), named_part(self.path), self._step)
+            if not found.exists:
                 raise errors.NotFoundError(f"nothing was saved as {found.path}")
-        self._inner = self._found.reader()
-        metadata: Metadata = self._inner.read_metadata()
-        return metadata
-
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        self._inner.set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
-
-    def prepare_local_plan(self, plan: Any) -> Any:
-        return self._inner.prepare_local_plan(plan)
-
-    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
-        plans = self._inner.prepare_global_plan(plans)
-        return plans
-
-    def read_data(self, plan: Any, planner: Any) -> torch.futures.Future[None]:
-        done: torch.futures.Future[None] = self._inner.read_data(plan, planner)
-        return done
+            self._found = found
+        return self._found.reader()
