@@ -25,6 +25,7 @@
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/report/trace.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
 #include "agent/state/hard_state.h"
@@ -235,6 +236,7 @@ void agent_free(struct agent *agent)
     memory_free(agent->memory);
     hard_state_free(agent->state);
     fdstore_free(agent->fdstore);
+    trace_free(agent->trace);
     secret_wipe(&agent->secret);
     loop_free(agent->loop);
     presence_free(agent->presence);

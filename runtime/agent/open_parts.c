@@ -27,6 +27,7 @@
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/report/report.h"
+#include "agent/report/trace.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
 #include "agent/state/adopt.h"
@@ -117,8 +118,13 @@ static void decided(const struct term_context *tc)
     tally_decided(&tc->needs.agent->tally, node_decision(tc->node), clock_ms());
 }
 
+static void note(const struct term_context *tc, const struct event *event, const struct action *action)
+{
+    trace_note(tc->needs.agent->trace, tc, event, action);
+}
+
 static const struct term_hooks term_hooks = {
-    .message = peer_messages_handle, .carry_out = actions_carry_out, .decided = decided};
+    .message = peer_messages_handle, .carry_out = actions_carry_out, .note = note, .decided = decided};
 
 /* ---- the parts, in the order of their dependencies --------------------------------------------------------------- */
 
@@ -497,6 +503,11 @@ static tck_status_t open_health(struct agent *agent, struct error *err)
     return health_new(health_changed, agent, &agent->health, err);
 }
 
+static tck_status_t open_trace(struct agent *agent, struct error *err)
+{
+    return trace_new(agent->loop, &agent->config, &agent->trace, err);
+}
+
 static void collect_report(void *ctx, struct report *out)
 {
     report_collect(ctx, out);
@@ -516,7 +527,8 @@ tck_status_t open_parts(struct agent *agent, struct error *err)
     static open_fn *const opens[] = {
         open_presence,   open_threads,      open_fdstore,  open_memory, open_storage, open_catalog,      open_messages,
         open_health,     open_storage_work, open_trainers, open_ends,   open_terms,   open_connectivity, open_claims,
-        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain,   open_metrics};
+        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain,   open_metrics,
+        open_trace};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);

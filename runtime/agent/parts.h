@@ -46,6 +46,7 @@ struct slot_ops;
 struct start_config;
 struct storage_ops;
 struct storage_scrub;
+struct trace;
 struct trainers;
 
 /* There is one per process. Its members are grouped by their meaning. */
@@ -103,6 +104,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct storage_scrub *storage_scrub;
     struct drain *drain;
     struct metrics *metrics;
+    struct trace *trace; /* NULL: none is written */
     struct ipc_server *ipc_server;
 };
 

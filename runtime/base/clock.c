@@ -6,6 +6,7 @@
 
 #define NS_PER_S  1000000000u
 #define NS_PER_MS 1000000u
+#define NS_PER_US 1000u
 
 /* clock_gettime cannot fail for the clocks used here. */
 static uint64_t read_clock(clockid_t id)
@@ -29,6 +30,11 @@ uint64_t clock_ms(void)
 uint64_t clock_wall_ms(void)
 {
     return read_clock(CLOCK_REALTIME) / NS_PER_MS;
+}
+
+uint64_t clock_wall_us(void)
+{
+    return read_clock(CLOCK_REALTIME) / NS_PER_US;
 }
 
 uint64_t clock_thread_ns(void)

@@ -8,6 +8,7 @@
 uint64_t clock_ns(void);        /* CLOCK_MONOTONIC */
 uint64_t clock_ms(void);        /* CLOCK_MONOTONIC */
 uint64_t clock_wall_ms(void);   /* CLOCK_REALTIME since 1970 */
+uint64_t clock_wall_us(void);   /* the same */
 uint64_t clock_thread_ns(void); /* processor time of the calling thread */
 
 #endif

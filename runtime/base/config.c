@@ -81,6 +81,9 @@ static const struct field fields[] = {
     {PATH(metrics_textfile),
      .help = "file to which the agent writes the same metrics every few seconds, for the textfile collector of "
              "node_exporter; its name ends with .prom; default: none"},
+    {PATH(trace_dir),
+     .help = "directory of traces: each node writes <job>.<node>.trace.json, which says when each version was saved, "
+             "copied, committed and drained, and which Perfetto opens; default: none"},
     {WORD(storage, storage_words), .default_text = "posix", .help = "kind of storage; posix is a directory"},
     {WORD(redundancy, redundancy_words), .default_text = "replica",
      .help = "how memory is protected; replica makes whole copies on other nodes"},

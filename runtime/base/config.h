@@ -34,6 +34,7 @@ struct config {
     uint32_t net_port;                 /* 0: any */
     char metrics_listen[CONFIG_LISTEN]; /* HOST:PORT of the agent's metrics (listen_address.h); "": none */
     char metrics_textfile[CONFIG_PATH]; /* the same metrics, for node_exporter; "": none */
+    char trace_dir[CONFIG_PATH];        /* where a trace of each node is written; "": none */
     enum storage_kind storage;
     enum redundancy redundancy;
     struct interval save_mem_interval;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -113,6 +114,11 @@ static tck_status_t open_file(const char *path, int flags, int *fd_out, struct e
     return TCK_OK;
 }
 
+static void note_dropped(uint64_t dropped, char *text)
+{
+    snprintf(text, LOG_QUEUE_NOTE, "(%" PRIu64 " lines were dropped here: the file took too long)\n", dropped);
+}
+
 tck_status_t log_open_queued(const char *path, enum log_level max, const char *name, struct error *err)
 {
     struct log_queue *queue;
@@ -127,7 +133,7 @@ tck_status_t log_open_queued(const char *path, enum log_level max, const char *n
         close(fd);
         return error_set(err, TCK_ERR_DENIED, "log file %s is not a regular file", path);
     }
-    status = log_queue_new(fd, &queue, err);
+    status = log_queue_new(fd, note_dropped, &queue, err);
     if (status == TCK_OK) {
         sink_replace(-1, queue, (int)max, name);
     }

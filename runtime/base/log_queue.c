@@ -5,21 +5,19 @@
 #include "base/thread.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)64 << 10)
-#define NOTE_BYTES   96
 #define END_MS       1000
 
 struct log_queue {
     int fd;
+    log_queue_note_fn *note;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
     char *fill, *write;
@@ -81,11 +79,10 @@ static void *run(void *ctx)
         pthread_mutex_unlock(&queue->lock);
         write_all(queue->fd, queue->write, len);
         if (dropped > 0) {
-            char note[NOTE_BYTES];
+            char note[LOG_QUEUE_NOTE];
 
-            write_all(queue->fd, note,
-                      (size_t)snprintf(note, sizeof(note),
-                                       "(%" PRIu64 " lines were dropped here: the file took too long)\n", dropped));
+            queue->note(dropped, note);
+            write_all(queue->fd, note, strlen(note));
         }
         pthread_mutex_lock(&queue->lock);
     }
@@ -100,7 +97,7 @@ static void *run(void *ctx)
     return NULL;
 }
 
-tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err)
+tck_status_t log_queue_new(int fd, log_queue_note_fn *note, struct log_queue **out, struct error *err)
 {
     struct log_queue *queue = calloc(1, sizeof(*queue));
 
@@ -109,6 +106,7 @@ tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err)
         return error_set(err, TCK_ERR_NOMEM, "no memory for the log");
     }
     queue->fd = fd;
+    queue->note = note;
     queue->fill = malloc(BUFFER_BYTES);
     queue->write = malloc(BUFFER_BYTES);
     pthread_mutex_init(&queue->lock, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Log lines on their way to a file: a thread writes them, so that a file that hangs does not block the callers. */
+ * Lines on their way to a file: a thread writes them, so that a file that hangs does not block the callers. */
 #ifndef TCK_BASE_LOG_QUEUE_H
 #define TCK_BASE_LOG_QUEUE_H
 
@@ -9,10 +9,13 @@
 
 struct log_queue;
 
+/* Writes a line that says how many lines were dropped into text, of LOG_QUEUE_NOTE bytes. */
+typedef void log_queue_note_fn(uint64_t dropped, char *text);
+#define LOG_QUEUE_NOTE 192
+
 /* Takes fd over, also on error. */
-must_check tck_status_t log_queue_new(int fd, struct log_queue **out, struct error *err);
-/* Waits at most for other calls of this function. A line that finds no room is dropped; the file then says how many
- * were. */
+must_check tck_status_t log_queue_new(int fd, log_queue_note_fn *note, struct log_queue **out, struct error *err);
+/* Waits at most for other calls of this function. A line that finds no room is dropped; the file then gets a note. */
 void log_queue_put(struct log_queue *queue, const char *line, size_t len);
 /* Waits until the queued lines are written, for a second at most. A file that hangs for longer keeps thread and queue
  * until it answers. */

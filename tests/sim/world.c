@@ -127,6 +127,11 @@ uint64_t clock_wall_ms(void)
     return WALL_MS + sim.us / MS + (uint64_t)ahead_ms;
 }
 
+uint64_t clock_wall_us(void)
+{
+    return clock_wall_ms() * 1000;
+}
+
 uint64_t clock_thread_ns(void)
 {
     return clock_ns();

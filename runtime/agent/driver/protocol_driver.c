@@ -47,6 +47,7 @@ static bool is_answer(enum action_type type)
 /* An answer goes to the caller that asked, and is dropped if there is none. */
 static void carry_out(struct term_context *tc, const struct action *action, struct node_answer *answer)
 {
+    tc->needs.hooks->note(tc, NULL, action);
     if (!is_answer(action->type)) {
         tc->needs.hooks->carry_out(tc, action);
     } else if (answer != NULL) {
@@ -57,6 +58,7 @@ static void carry_out(struct term_context *tc, const struct action *action, stru
 static void step(struct term_context *tc, const struct queued_event *next)
 {
     tc->actions.count = 0;
+    tc->needs.hooks->note(tc, &next->event, NULL);
     if (next->for_coordinator) {
         coordinator_step(tc->coordinator, &next->event, &tc->actions);
     } else {

@@ -25,6 +25,8 @@ struct term_hooks {
     /* From another agent of the term, or from this node to itself as the coordinator. */
     void (*message)(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
     void (*carry_out)(struct term_context *tc, const struct action *action);
+    /* Either an event is about to be handled, or an action to be carried out; the other one is NULL. */
+    void (*note)(const struct term_context *tc, const struct event *event, const struct action *action);
     /* A decision was applied, with all actions that follow from it. */
     void (*decided)(const struct term_context *tc);
 };

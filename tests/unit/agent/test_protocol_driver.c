@@ -26,6 +26,7 @@ static struct memory *memory;
 static struct term_context *tc;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static uint32_t carried[ACTION_PUBLISH + 1];
+static uint32_t noted_events, noted_actions;
 static uint32_t kept_count;
 static bool asks_inside;
 static struct node_answer inside;
@@ -62,6 +63,14 @@ static void carry_out(struct term_context *term_context, const struct action *ac
     }
 }
 
+static void note(const struct term_context *term_context, const struct event *event, const struct action *action)
+{
+    (void)term_context;
+    cr_assert_neq(event == NULL, action == NULL, "one of them");
+    noted_events += event != NULL;
+    noted_actions += action != NULL;
+}
+
 static void decided(const struct term_context *term_context)
 {
     (void)term_context;
@@ -71,7 +80,7 @@ static void decided(const struct term_context *term_context)
 
 static void set_up(void)
 {
-    static const struct term_hooks hooks = {.carry_out = carry_out, .decided = decided};
+    static const struct term_hooks hooks = {.carry_out = carry_out, .note = note, .decided = decided};
     struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
     struct segment *segment;
     struct error err = {0};
@@ -117,6 +126,13 @@ Test(driver, gives_no_answer_inside_an_action_and_asks_afterwards)
     cr_assert(version_is(answer.action.version, before), "it is not the answer to the other question");
     cr_assert_not(inside.given);
     cr_assert_eq(carried[ACTION_WRITE_HEADER], 2, "the other question was asked, too");
+}
+
+Test(driver, notes_each_event_and_each_action_also_answers)
+{
+    (void)ask_slot(before);
+    cr_assert_eq(noted_events, 1);
+    cr_assert_eq(noted_actions, 2, "a header is written, and the answer");
 }
 
 Test(driver, asks_nothing_when_the_term_is_over)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of what begins and ends where. */
+#include "agent/report/version_mark.h"
+
+#include <stddef.h>
+
+static struct version_mark mark(enum mark_phase phase, const char *name, struct version version)
+{
+    return (struct version_mark){.phase = phase,
+                                 .name = name,
+                                 .version = version,
+                                 .rank = NONE32,
+                                 .slot = NONE32,
+                                 .shard = NONE32,
+                                 .node = NONE32,
+                                 .ok = true};
+}
+
+/* Digests of a slot that a trainer has filled, or that has received a copy. */
+static bool verified(const struct event *event, const struct slot *slot, struct version_mark *out)
+{
+    if (slot == NULL || (slot->state != SLOT_SEALED && slot->state != SLOT_RECEIVING)) {
+        return false;
+    }
+    *out = mark(MARK_END, slot->state == SLOT_SEALED ? "digest" : "receive", event->version);
+    out->slot = event->slot;
+    out->ok = event->ok;
+    return true;
+}
+
+static void save_ended(const struct event *event, uint64_t term, struct version_mark *out)
+{
+    *out = mark(MARK_END, "save", (struct version){term, event->version.step});
+    out->rank = event->rank;
+    out->ok = event->type == EVENT_SEAL;
+}
+
+/* What the event ends, if it ends something that does not depend on a slot. */
+static const char *ended_by(enum event_type type)
+{
+    return type == EVENT_REPLICA        ? "copy"
+           : type == EVENT_DRAINED_HERE ? "drain"
+           : type == EVENT_PUBLISHED    ? "publish"
+                                        : NULL;
+}
+
+bool version_mark_of_event(const struct event *event, uint64_t term, const struct slot *slot, struct version_mark *out)
+{
+    const char *ended = ended_by(event->type);
+    if (event->type == EVENT_VERIFIED) {
+        return verified(event, slot, out);
+    }
+    if (event->type == EVENT_SEAL || event->type == EVENT_ABANDON) {
+        save_ended(event, term, out);
+        return true;
+    }
+    if (ended == NULL) {
+        return false;
+    }
+    *out = mark(MARK_END, ended, event->version);
+    out->ok = event->ok;
+    if (event->type == EVENT_REPLICA) {
+        out->shard = event->shard;
+        out->node = event->node;
+    } else {
+        out->attempt = event->attempt;
+    }
+    return true;
+}
+
+static const char *stage_name(enum stage stage)
+{
+    static const char *const names[] = {[STAGE_PROTECTED] = "protected",
+                                        [STAGE_COMMITTED] = "committed",
+                                        [STAGE_PUBLISHED] = "published",
+                                        [STAGE_FAILED] = "failed"};
+    return names[stage];
+}
+
+/* What the action begins; NULL: nothing. */
+static const char *begun_by(const struct action *action)
+{
+    static const char *const names[ACTION_PUBLISH + 1] = {
+        [ACTION_GRANT] = "save",     [ACTION_VERIFY] = "digest",      [ACTION_REPLICATE] = "copy",
+        [ACTION_STORE] = "receive",  [ACTION_FETCH_SLOT] = "receive", [ACTION_DRAIN] = "drain",
+        [ACTION_PUBLISH] = "publish"};
+    bool receives = action->slot != NONE32 && !action->ok; /* a fetch that has a slot, and the copy is not here yet */
+    return action->type == ACTION_FETCH_SLOT && !receives ? NULL : names[action->type];
+}
+
+bool version_mark_of_action(const struct action *action, struct version_mark *out)
+{
+    const char *begun = begun_by(action);
+    if (action->type == ACTION_NOTIFY) {
+        *out = mark(MARK_INSTANT, stage_name(action->stage), action->version);
+        return true;
+    }
+    if (begun == NULL) {
+        return false;
+    }
+    *out = mark(MARK_BEGIN, begun, action->version);
+    out->rank = action->type == ACTION_GRANT ? action->rank : NONE32;
+    if (action->type == ACTION_REPLICATE) {
+        out->shard = action->shard;
+        out->node = action->node;
+    } else {
+        out->slot = action->slot; /* of a digest, and of what receives a copy; NONE32 for the others */
+    }
+    out->attempt = action->attempt;
+    return true;
+}

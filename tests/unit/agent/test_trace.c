@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The file of a trace: an array of events, after a kill and when it is full, too. */
+#include "agent/report/trace.h"
+
+#include "agent/driver/protocol_driver.h"
+#include "one_node.h"
+
+#include "base/config.h"
+#include "base/json.h"
+#include "base/loop.h"
+
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FULL ((off_t)65 << 20)
+
+static const struct hash128 shard = {1, 1};
+static char dir[] = "/tmp/tck-trace-XXXXXX";
+static char path[128], full_path[160];
+static struct config config;
+static struct memory *memory;
+static struct term_context *tc;
+static struct loop *loop;
+static struct loop_timer *timer;
+static struct trace *trace;
+
+/* What term_context.c needs of the rest of the agent. */
+void driver_step_node(struct term_context *term_context, const struct event *event)
+{
+    (void)term_context;
+    (void)event;
+}
+
+static void set_up(void)
+{
+    static struct client *clients;
+    struct error err;
+    cr_assert_not_null(mkdtemp(dir));
+    strcpy(config.job, "job");
+    strcpy(config.node, "a");
+    snprintf(config.trace_dir, sizeof(config.trace_dir), "%s/traces", dir);
+    snprintf(path, sizeof(path), "%s/traces/job.a.trace.json", dir);
+    snprintf(full_path, sizeof(full_path), "%s.old", path);
+    (void)one_node_memory(shard, 4096, &memory);
+    const struct term_setup forms = {.config = &config, .memory = memory, .clients = &clients};
+    tc = one_node(&forms, 5, shard, 4096);
+    cr_assert_eq(loop_new(&loop, &err), TCK_OK);
+}
+
+static void tear_down(void)
+{
+    term_context_free(tc);
+    memory_free(memory);
+    loop_free(loop);
+    unlink(path);
+    unlink(full_path);
+    rmdir(config.trace_dir);
+    rmdir(dir);
+}
+
+TestSuite(trace, .init = set_up, .fini = tear_down, .timeout = 60);
+
+static void note(uint64_t step)
+{
+    struct action grant = {
+        .type = ACTION_GRANT, .rank = 0, .node = NONE32, .slot = NONE32, .shard = NONE32, .version = {5, step}};
+    struct event seal = {.type = EVENT_SEAL, .rank = 0, .version = {0, step}};
+    trace_note(trace, tc, NULL, &grant);
+    trace_note(trace, tc, &seal, NULL);
+}
+
+static uint64_t wanted_step;
+
+/* Notes again until the file has it: it is opened in the background. */
+static void note_until_there(void *ctx)
+{
+    static char text[1 << 16];
+    char wanted[64];
+    (void)ctx;
+    note(wanted_step);
+    snprintf(wanted, sizeof(wanted), "\"step\":%" PRIu64, wanted_step);
+    FILE *file = fopen(path, "r");
+    size_t len = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    text[len] = '\0';
+    if (strstr(text, wanted) != NULL) {
+        loop_stop(loop);
+    }
+}
+
+static void write_steps_to(uint64_t step)
+{
+    struct error err;
+    wanted_step = step;
+    cr_assert_eq(trace_new(loop, &config, &trace, &err), TCK_OK);
+    cr_assert_eq(loop_timer_add(loop, note_until_there, NULL, &timer), TCK_OK);
+    loop_timer_set(timer, 20, true);
+    loop_run(loop);
+    loop_timer_remove(timer);
+    trace_free(trace);
+}
+
+/* The file as a whole array. Freed by the caller. */
+static json_t *parsed(void)
+{
+    static char text[1 << 20];
+    json_t *json;
+    struct error err;
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file);
+    size_t len = fread(text, 1, sizeof(text) - 2, file);
+    fclose(file);
+    cr_assert_gt(len, 2);
+    cr_assert_eq(memcmp(text + len - 2, ",\n", 2), 0, "a whole line");
+    memcpy(text + len - 2, "]", 2);
+    cr_assert_eq(json_parse(text, len - 1, &json, &err), TCK_OK, "%s", err.text);
+    return json;
+}
+
+static const char *text_of(const json_t *event, const char *key)
+{
+    return json_str(json_get(event, key));
+}
+
+Test(trace, no_directory_no_trace)
+{
+    struct error err;
+    config.trace_dir[0] = '\0';
+    cr_assert_eq(trace_new(loop, &config, &trace, &err), TCK_OK);
+    cr_assert_null(trace);
+    note(1);
+    trace_free(trace);
+    snprintf(config.trace_dir, sizeof(config.trace_dir), "%s/traces", dir);
+}
+
+Test(trace, begin_and_end_share_an_id_and_name_rank_and_step)
+{
+    write_steps_to(30);
+    json_t *json = parsed();
+    const json_t *name = json_first(json), *begin = json_next(name), *end = json_next(begin);
+    uint64_t step, rank, at, later;
+    bool ok;
+    cr_assert_str_eq(text_of(name, "name"), "process_name");
+    cr_assert_str_eq(text_of(json_get(name, "args"), "name"), "a");
+    cr_assert_str_eq(text_of(begin, "name"), "save");
+    cr_assert_str_eq(text_of(begin, "ph"), "b");
+    cr_assert_str_eq(text_of(end, "ph"), "e");
+    cr_assert_str_eq(text_of(begin, "id"), text_of(end, "id"));
+    cr_assert(json_u64(json_get(json_get(begin, "args"), "step"), &step) && step == 30);
+    cr_assert(json_u64(json_get(json_get(begin, "args"), "rank"), &rank) && rank == 0);
+    cr_assert(json_bool(json_get(json_get(end, "args"), "ok"), &ok) && ok);
+    cr_assert(json_u64(json_get(begin, "ts"), &at) && json_u64(json_get(end, "ts"), &later) && at <= later);
+    json_free(json);
+}
+
+Test(trace, a_line_that_a_kill_has_torn_is_cut_off)
+{
+    write_steps_to(30);
+    FILE *file = fopen(path, "a");
+    fputs("{\"name\":\"sa", file);
+    fclose(file);
+    write_steps_to(31);
+    json_t *json = parsed();
+    cr_assert_str_eq(text_of(json_first(json), "name"), "process_name");
+    json_free(json);
+}
+
+Test(trace, a_full_file_makes_room_for_a_new_one)
+{
+    write_steps_to(30);
+    cr_assert_eq(truncate(path, FULL - 1), 0); /* a hole */
+    FILE *file = fopen(path, "a");
+    fputc('\n', file);
+    fclose(file);
+    write_steps_to(31);
+    struct stat st;
+    cr_assert_eq(stat(full_path, &st), 0);
+    cr_assert_geq(st.st_size, FULL);
+    json_t *json = parsed();
+    cr_assert_str_eq(text_of(json_first(json), "name"), "process_name");
+    json_free(json);
+}
