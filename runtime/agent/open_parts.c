@@ -527,8 +527,7 @@ tck_status_t open_parts(struct agent *agent, struct error *err)
     static open_fn *const opens[] = {
         open_presence,   open_threads,      open_fdstore,  open_memory, open_storage, open_catalog,      open_messages,
         open_health,     open_storage_work, open_trainers, open_ends,   open_terms,   open_connectivity, open_claims,
-        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain,   open_metrics,
-        open_trace};
+        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain,   open_metrics,      open_trace};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);
