@@ -25,6 +25,7 @@
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/report/report.h"
 #include "agent/report/trace.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
@@ -119,6 +120,11 @@ static void on_slow_tick(void *ctx)
     listener_watchdog_tick(&agent->listener_watchdog);
     presence_tick(agent->presence);
     metrics_tick(agent->metrics);
+    if (agent->trace != NULL) {
+        struct report report;
+        report_collect(agent, &report);
+        trace_figures(agent->trace, &report);
+    }
 }
 
 static tck_status_t start_ticks(struct agent *agent, struct error *err)

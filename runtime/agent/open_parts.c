@@ -116,6 +116,7 @@ static void decided(const struct term_context *tc)
 {
     trainers_decided(tc);
     tally_decided(&tc->needs.agent->tally, node_decision(tc->node), clock_ms());
+    trace_decided(tc->needs.agent->trace, tc);
 }
 
 static void note(const struct term_context *tc, const struct event *event, const struct action *action)

@@ -23,7 +23,11 @@ for path in sys.argv[1:]:
     text = open(path).read()
     events = json.loads(text[: text.rindex(",")] + "]")  # the last line may be in the making
     assert events[0]["name"] == "process_name" and len({event["pid"] for event in events}) == 1
+    figures = {event["name"]: event["args"]["value"] for event in events if event["ph"] == "C"}
+    assert figures["step"] > 0 and figures["stalls"] > 0 and figures["memory bytes"] > 0, figures
     for event in events[1:]:
+        if event["ph"] == "C":
+            continue
         key, version = (event["pid"], event.get("id")), (event["args"]["term"], event["args"]["step"])
         if event["ph"] == "b":
             open_spans[key] = event["ts"]
@@ -45,6 +49,8 @@ for version, seen in versions.items():
     if names["published"] == nodes:
         count["published"] += 1
         count["drained"] += names["drain"] == nodes and names["publish"] == 1
+terms = [sorted(name for name, *_ in seen) for (_, step), seen in versions.items() if step == 0]
+assert any("term" in names for names in terms), terms
 assert count["committed"] >= 10 and count["published"] >= 1, count
 print(dict(count))
 # Around the kill some marks are missing: what was under way then ended without the agent that had begun it.

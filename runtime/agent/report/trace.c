@@ -3,6 +3,7 @@
 #include "agent/report/trace.h"
 
 #include "agent/driver/term.h"
+#include "agent/report/report.h"
 #include "agent/report/version_mark.h"
 #include "base/clock.h"
 #include "base/config.h"
@@ -36,6 +37,22 @@ struct opening {
     struct error outcome;
 };
 
+enum figure {
+    FIGURE_STEP,    /* of the fastest trainer of this node */
+    FIGURE_STEP_US, /* smoothed time of a step, of the slowest one */
+    FIGURE_STALLS,  /* saves that kept trainers waiting, and for how long altogether */
+    FIGURE_STALL_US,
+    FIGURE_MEMORY,
+    FIGURE_COPIED,
+    FIGURE_MISSING,
+    FIGURE_REFUSED,
+    FIGURES
+};
+
+struct figures {
+    uint64_t values[FIGURES];
+};
+
 struct trace {
     const struct config *config;
     struct pool *pool;
@@ -46,7 +63,9 @@ struct trace {
     bool busy; /* opening is with the pool */
     struct opening opening;
     uint64_t open_after_ms;
-    struct error trouble; /* as logged last */
+    struct error trouble;     /* as logged last */
+    struct decision decision; /* of which the trace knows */
+    struct figures figures;
 };
 
 /* ---- the file, in the pool's thread -------------------------------------------------------------------------------
@@ -206,63 +225,125 @@ static json_t *args_of(const struct term_context *tc, const struct version_mark 
     return args;
 }
 
-/* Freed by the caller; NULL if out of memory. */
-static char *line_of(const struct trace *trace, const struct term_context *tc, const struct version_mark *mark)
+static json_t *new_event(const struct trace *trace, const char *name, const char *phase)
 {
-    static const char *const phases[] = {[MARK_BEGIN] = "b", [MARK_END] = "e", [MARK_INSTANT] = "i"};
-    char id[ID_BYTES];
     json_t *event = json_object();
-    id_of(mark, id);
-    (void)json_add_str(event, "name", mark->name);
+    (void)json_add_str(event, "name", name);
     (void)json_add_str(event, "cat", "version");
-    (void)json_add_str(event, "ph", phases[mark->phase]);
+    (void)json_add_str(event, "ph", phase);
     (void)json_add_u64(event, "ts", clock_wall_us());
     (void)json_add_u64(event, "pid", trace->process);
     (void)json_add_u64(event, "tid", 0);
+    return event;
+}
+
+static json_t *event_of_mark(const struct trace *trace, const struct term_context *tc, const struct version_mark *mark)
+{
+    static const char *const phases[] = {[MARK_BEGIN] = "b", [MARK_END] = "e", [MARK_INSTANT] = "i"};
+    char id[ID_BYTES];
+    json_t *event = new_event(trace, mark->name, phases[mark->phase]);
     if (mark->phase == MARK_INSTANT) {
         (void)json_add_str(event, "s", "p");
     } else {
+        id_of(mark, id);
         (void)json_add_str(event, "id", id);
     }
     (void)json_add(event, "args", args_of(tc, mark));
-    char *text = json_print(event, false);
-    json_free(event);
-    return text;
+    return event;
 }
 
-static void put(struct trace *trace, const char *text)
+/* Frees the event. */
+static void put(struct trace *trace, json_t *event)
 {
     char line[TAIL_BYTES];
-    int len = snprintf(line, sizeof(line), "%s,\n", text);
+    char *text = json_print(event, false);
+    int len = text != NULL ? snprintf(line, sizeof(line), "%s,\n", text) : 0;
     if (len > 0 && (size_t)len < sizeof(line)) {
         log_queue_put(trace->queue, line, (size_t)len);
         trace->bytes += (uint64_t)len;
     }
+    free(text);
+    json_free(event);
+}
+
+/* False: there is no file to write to, now or at all. */
+static bool is_open(struct trace *trace)
+{
+    if (trace != NULL && (trace->queue == NULL || trace->bytes >= FULL_BYTES)) {
+        open_soon(trace, trace->queue != NULL);
+    }
+    return trace != NULL && trace->queue != NULL;
 }
 
 void trace_note(struct trace *trace, const struct term_context *tc, const struct event *event,
                 const struct action *action)
 {
     struct version_mark mark;
-    if (trace == NULL) {
-        return;
-    }
     bool marked =
-        event != NULL
-            ? version_mark_of_event(event, tc->world.term,
-                                    event->type == EVENT_VERIFIED ? node_slot(tc->node, event->slot) : NULL, &mark)
-            : version_mark_of_action(action, &mark);
-    if (!marked) {
-        return;
+        action != NULL
+            ? version_mark_of_action(action, &mark)
+            : version_mark_of_event(event, tc->world.term,
+                                    event->type == EVENT_VERIFIED ? node_slot(tc->node, event->slot) : NULL, &mark);
+    if (marked && is_open(trace)) {
+        put(trace, event_of_mark(trace, tc, &mark));
     }
-    if (trace->queue == NULL || trace->bytes >= FULL_BYTES) {
-        open_soon(trace, trace->queue != NULL);
+}
+
+void trace_decided(struct trace *trace, const struct term_context *tc)
+{
+    struct version_mark marks[DECISION_MARKS];
+    if (!is_open(trace)) {
+        return; /* it is said later */
     }
-    char *text = trace->queue != NULL ? line_of(trace, tc, &mark) : NULL;
-    if (text != NULL) {
-        put(trace, text);
+    uint32_t count = version_marks_of_decision(&trace->decision, node_decision(tc->node), marks);
+    for (uint32_t i = 0; i < count; i++) {
+        put(trace, event_of_mark(trace, tc, &marks[i]));
     }
-    free(text);
+    trace->decision = *node_decision(tc->node);
+}
+
+/* ---- counters ------------------------------------------------------------------------------------------------------
+ */
+
+static struct figures figures_of(const struct report *report)
+{
+    const struct report_trainers *trainers = &report->trainers;
+    struct figures figures = {.values = {[FIGURE_STEP] = trainers->step,
+                                         [FIGURE_STEP_US] = trainers->step_ns / 1000,
+                                         [FIGURE_STALL_US] = trainers->stalls.total_ns / 1000,
+                                         [FIGURE_MEMORY] = report->memory.used_bytes,
+                                         [FIGURE_COPIED] = report->tally.copied_bytes,
+                                         [FIGURE_MISSING] = report->scrub.copies_missing}};
+    for (unsigned i = 0; i < STALL_BUCKETS; i++) {
+        figures.values[FIGURE_STALLS] += trainers->stalls.buckets[i];
+    }
+    for (unsigned i = 0; i < REFUSAL_KINDS; i++) {
+        figures.values[FIGURE_REFUSED] += report->tally.saves_refused[i];
+    }
+    return figures;
+}
+
+void trace_figures(struct trace *trace, const struct report *report)
+{
+    static const char *const names[FIGURES] = {[FIGURE_STEP] = "step",
+                                               [FIGURE_STEP_US] = "step us",
+                                               [FIGURE_STALLS] = "stalls",
+                                               [FIGURE_STALL_US] = "stall us",
+                                               [FIGURE_MEMORY] = "memory bytes",
+                                               [FIGURE_COPIED] = "copied bytes",
+                                               [FIGURE_MISSING] = "copies missing",
+                                               [FIGURE_REFUSED] = "saves refused"};
+    struct figures now = figures_of(report);
+    for (unsigned i = 0; i < FIGURES && is_open(trace); i++) {
+        if (now.values[i] == trace->figures.values[i]) {
+            continue;
+        }
+        json_t *event = new_event(trace, names[i], "C"), *args = json_object();
+        (void)json_add_u64(args, "value", now.values[i]);
+        (void)json_add(event, "args", args);
+        put(trace, event);
+        trace->figures.values[i] = now.values[i];
+    }
 }
 
 /* ---- life

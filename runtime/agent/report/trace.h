@@ -11,6 +11,7 @@ struct action;
 struct config;
 struct event;
 struct loop;
+struct report;
 struct term_context;
 struct trace;
 
@@ -20,6 +21,10 @@ must_check tck_status_t trace_new(struct loop *loop, const struct config *config
                                   struct error *err);
 void trace_free(struct trace *trace); /* may be NULL */
 
+/* A decision was applied. */
+void trace_decided(struct trace *trace, const struct term_context *tc);
+/* Figures of this moment, as counters: written if they have changed. */
+void trace_figures(struct trace *trace, const struct report *report);
 /* Either an event, before it is handled, or an action, before it is carried out; the other one is NULL. */
 void trace_note(struct trace *trace, const struct term_context *tc, const struct event *event,
                 const struct action *action);

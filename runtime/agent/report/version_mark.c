@@ -44,6 +44,13 @@ static const char *ended_by(enum event_type type)
                                         : NULL;
 }
 
+/* Of another node, which has been down for longer than an agent needs to come back, or is there again. */
+static void node_changed(const struct event *event, uint64_t term, struct version_mark *out)
+{
+    *out = mark(MARK_INSTANT, event->type == EVENT_NODE_DOWN ? "node lost" : "node back", (struct version){term, 0});
+    out->node = event->node;
+}
+
 bool version_mark_of_event(const struct event *event, uint64_t term, const struct slot *slot, struct version_mark *out)
 {
     const char *ended = ended_by(event->type);
@@ -52,6 +59,10 @@ bool version_mark_of_event(const struct event *event, uint64_t term, const struc
     }
     if (event->type == EVENT_SEAL || event->type == EVENT_ABANDON) {
         save_ended(event, term, out);
+        return true;
+    }
+    if (event->type == EVENT_NODE_DOWN || event->type == EVENT_NODE_UP) {
+        node_changed(event, term, out);
         return true;
     }
     if (ended == NULL) {
@@ -108,4 +119,21 @@ bool version_mark_of_action(const struct action *action, struct version_mark *ou
     }
     out->attempt = action->attempt;
     return true;
+}
+
+uint32_t version_marks_of_decision(const struct decision *before, const struct decision *now,
+                                   struct version_mark out[DECISION_MARKS])
+{
+    bool new_term = before->term != now->term;
+    uint32_t count = 0;
+    if (new_term && !decision_is_none(now)) {
+        out[count++] = mark(MARK_INSTANT, "term", (struct version){now->term, 0});
+    }
+    if (now->readable && (new_term || !before->readable)) {
+        out[count++] = mark(MARK_INSTANT, version_none(now->base) ? "restored nothing" : "restored", now->base);
+    }
+    if (now->based && (new_term || !before->based)) {
+        out[count++] = mark(MARK_INSTANT, "recovered", (struct version){now->term, 0});
+    }
+    return count;
 }

@@ -99,6 +99,40 @@ Test(version_mark, stages_are_instants)
     }
 }
 
+Test(version_mark, decisions_say_what_a_term_restores_and_when_it_is_recovered)
+{
+    struct version_mark marks[DECISION_MARKS];
+    struct decision none = {0}, now = {.term = TERM};
+    cr_assert_eq(version_marks_of_decision(&none, &now, marks), 1);
+    cr_assert_str_eq(marks[0].name, "term");
+    struct decision before = now;
+    now.readable = true;
+    now.base = (struct version){TERM - 1, 20};
+    cr_assert_eq(version_marks_of_decision(&before, &now, marks), 1);
+    cr_assert_str_eq(marks[0].name, "restored");
+    cr_assert(version_is(marks[0].version, now.base));
+    cr_assert_eq(version_marks_of_decision(&now, &now, marks), 0);
+    before = now;
+    now.based = true;
+    cr_assert_eq(version_marks_of_decision(&before, &now, marks), 1);
+    cr_assert_str_eq(marks[0].name, "recovered");
+    struct decision fresh = {.term = TERM + 1, .readable = true, .based = true};
+    cr_assert_eq(version_marks_of_decision(&now, &fresh, marks), 3, "all at once, to an agent that had been away");
+    cr_assert_str_eq(marks[1].name, "restored nothing");
+}
+
+Test(version_mark, lost_nodes_are_instants)
+{
+    struct version_mark mark;
+    struct event event = {.type = EVENT_NODE_DOWN, .node = 2};
+    cr_assert(version_mark_of_event(&event, TERM, NULL, &mark));
+    cr_assert_str_eq(mark.name, "node lost");
+    cr_assert_eq(mark.node, 2);
+    event.type = EVENT_NODE_UP;
+    cr_assert(version_mark_of_event(&event, TERM, NULL, &mark));
+    cr_assert_str_eq(mark.name, "node back");
+}
+
 Test(version_mark, what_receives_nothing_and_what_is_no_step_of_a_version_has_no_mark)
 {
     struct version_mark mark;
