@@ -95,7 +95,7 @@ configure_and_build() {
 
 pip_install() { "$top/build/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
 
-# python_environment [EXTRA]: the environment with PyTorch and this package, created once: build/venv. EXTRA: "[lint]".
+# python_environment [EXTRA]: the environment with PyTorch and this package, created once: build/venv. EXTRA: "[lint,report]".
 python_environment() {
     local venv=$top/build/venv
     if [ ! -x "$venv/bin/python" ]; then

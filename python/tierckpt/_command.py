@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The script `tierckpt`: becomes the command that was installed with this package."""
+"""The script `tierckpt`: becomes the command that was installed with this package. `report` is Python's alone."""
 
 import os
 import sys
@@ -8,6 +8,10 @@ from .runtime.installation import PROGRAMS
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["report"]:
+        from .report.command import main as report
+
+        sys.exit(report(sys.argv[2:]))
     programs = os.environ.setdefault("TIERCKPT_BIN_DIR", str(PROGRAMS))
     command = os.path.join(programs, "tierckpt")
     try:

@@ -47,6 +47,7 @@ static void usage(FILE *to)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
     }
     fputs(
+        "  report   FILE.html: a page about the run, from its traces; of the Python package tierckpt[report] alone\n"
         "\n"
         "  --config FILE  the job's configuration (or TIERCKPT_CONFIG; default: that of the one agent known on this "
         "node;\n"
@@ -300,6 +301,9 @@ static int no_command(const char *name)
     const char *nearest = typo_nearest(name, command_name);
     if (name[0] == '\0') {
         usage(stderr);
+    } else if (strcmp(name, "report") == 0) {
+        fprintf(stderr, "tierckpt: report is a part of the Python package: pip install 'tierckpt[report]', and use the "
+                        "command tierckpt that comes with it\n");
     } else if (nearest != NULL) {
         fprintf(stderr, "tierckpt: no command is called %s; did you mean %s?\n", name, nearest);
     } else {

@@ -34,6 +34,8 @@ interval() { ask a --json tune "$@" | python3 -c 'import json, sys; print(json.l
 [ "$(interval --node-mtbf 1000000 --process-mtbf 1000000)" -gt "$(interval --node-mtbf 1 --process-mtbf 1)" ] ||
     die "failures do not count: $(ask a tune --node-mtbf 1)"
 bad 2 tune --node-mtbf 0
+bad 2 report run.html
+grep -q 'report is a part of the Python package' "$work/answer" || die "report: $(cat "$work/answer")"
 bad 2 tune --node-mtbf often
 bad 2 doctor --node-mtbf 4
 ask a --json doctor | is_json || die "doctor: no JSON"

@@ -11,8 +11,9 @@ import pytest
 import tierckpt
 
 PACKAGE = Path(tierckpt.__file__).parent
-LAYERS = ("errors", "runtime", "state", "core", "adapters")  # each may import itself and those before it
-PUBLIC = ("dcp", "deepspeed", "lightning", "megatron", "sagemaker", "torch", "torchtitan", "transformers")
+LAYERS = ("errors", "runtime", "report", "state", "core", "adapters")  # each may import itself and those before it
+PUBLIC = ("dcp", "deepspeed", "hyperpod", "lightning", "megatron", "sagemaker", "torch", "torchtitan", "transformers",
+          "vescale")
 
 
 def modules() -> dict[str, Path]:
