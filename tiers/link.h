@@ -16,9 +16,9 @@ struct link_conn;
 
 struct link_setup {
     struct loop *loop;
-    const char *device;  /* network interface; "": any */
-    const char *address; /* to listen on and to announce; "": the device's first IPv4 address */
-    uint16_t port;       /* 0: any */
+    const char *device;  /* network interfaces, a list (address_list.h); "": any */
+    const char *address; /* to listen on and to announce, one of each; "": the device's first IPv4 address */
+    uint16_t port;       /* of each address; 0: any */
     void *ctx;
     /* A connection was accepted; it has no identity before the handshake of peer_session.c. */
     void (*accepted)(void *ctx, struct link_conn *conn);
@@ -33,14 +33,17 @@ struct link_setup {
 
 must_check tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err);
 void link_free(struct link *link); /* closes all; every pending callback has run when it returns */
-/* "address:port" for other agents. */
+/* The list of all "address:port" for other agents. */
 const char *link_address(const struct link *link);
 /* False: no agent can connect any more, and only restarting this process repairs that. */
 bool link_is_listening(const struct link *link);
 
-/* Begins to connect; a failure is reported by down. user is returned by link_user. */
-must_check tck_status_t link_connect(struct link *link, const char *address, void *user, struct link_conn **out,
-                                     struct error *err);
+/* Begins to connect to one "address:port", the number-th of another agent (from 0); a failure is reported by down. user
+ * is returned by link_user. */
+must_check tck_status_t link_connect(struct link *link, const char *address, size_t number, void *user,
+                                     struct link_conn **out, struct error *err);
+/* The host at the other end of a connection that was accepted: one of its addresses, with some port; "": unknown. */
+const char *link_remote(const struct link_conn *conn);
 void link_set_user(struct link_conn *conn, void *user);
 void *link_user(const struct link_conn *conn);
 /* Forced: pending pushes end with false. Once they have ended, there are no more callbacks for this conn. */

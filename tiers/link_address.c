@@ -2,6 +2,8 @@
  * Parsing, printing and choosing the addresses of a link. */
 #include "tiers/link_address.h"
 
+#include "base/log.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -83,6 +85,16 @@ static bool fits(const struct ifaddrs *entry, const struct wish *wish, struct in
     return strcmp(device, wish->device) == 0;
 }
 
+static struct in_addr mask_of(const struct ifaddrs *entry)
+{
+    struct sockaddr_in mask = {0};
+
+    if (entry->ifa_netmask != NULL) {
+        memcpy(&mask, entry->ifa_netmask, sizeof(mask));
+    }
+    return mask.sin_addr;
+}
+
 static bool find_entry(const struct ifaddrs *list, const struct wish *wish, struct link_place *out)
 {
     for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
@@ -94,7 +106,9 @@ static bool find_entry(const struct ifaddrs *list, const struct wish *wish, stru
         memcpy(&address, entry->ifa_addr, sizeof(address));
         if (fits(entry, wish, address.sin_addr)) {
             copy_device(out->device, entry->ifa_name);
+            out->has_carrier = (entry->ifa_flags & IFF_RUNNING) != 0;
             out->address = address.sin_addr;
+            out->mask = mask_of(entry);
             return true;
         }
     }
@@ -158,4 +172,75 @@ tck_status_t link_place_find(const char *device, const char *address, struct lin
         *out = place;
     }
     return status;
+}
+
+/* ---- several places ---------------------------------------------------------------------------------------------- */
+
+static const char *item(const struct address_list *list, size_t i)
+{
+    return i < list->count ? list->of[i] : "";
+}
+
+/* UCX knows only interfaces that have a carrier when it starts. */
+static tck_status_t find_usable(const char *device, const char *address, struct link_place *out, struct error *err)
+{
+    tck_status_t status = link_place_find(device, address, out, err);
+
+    if (status == TCK_OK && out->device[0] == '\0') {
+        return error_set(err, TCK_ERR_NOENT, "no network interface has the address %s", address);
+    }
+    if (status == TCK_OK && !out->has_carrier) {
+        return error_set(err, TCK_ERR_NOENT, "network interface %s has no carrier", out->device);
+    }
+    return status;
+}
+
+static tck_status_t find_several(const struct address_list *devices, const struct address_list *addresses, size_t count,
+                                 struct link_places *out, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    out->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct error why;
+        tck_status_t found = find_usable(item(devices, i), item(addresses, i), &out->of[out->count], &why);
+        if (found == TCK_OK) {
+            out->count++;
+            continue;
+        }
+        log_warn("%s: this agent does without it until it is started again", why.text);
+        status = status == TCK_OK ? error_set(err, found, "%s", why.text) : status;
+    }
+    return out->count > 0 ? TCK_OK : status;
+}
+
+tck_status_t link_places_find(const char *devices, const char *addresses, struct link_places *out, struct error *err)
+{
+    struct address_list device_list, address_list;
+    tck_status_t status = address_list_read(devices, &device_list, err);
+    size_t count;
+
+    if (status == TCK_OK) {
+        status = address_list_read(addresses, &address_list, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    count = device_list.count > address_list.count ? device_list.count : address_list.count;
+    if (count > 1) {
+        return find_several(&device_list, &address_list, count, out, err);
+    }
+    out->count = 1;
+    return link_place_find(devices, addresses, &out->of[0], err);
+}
+
+size_t link_places_toward(const struct link_places *places, struct in_addr remote, size_t i)
+{
+    for (size_t k = 0; k < places->count; k++) {
+        const struct link_place *place = &places->of[k];
+        if (place->mask.s_addr != 0 && ((place->address.s_addr ^ remote.s_addr) & place->mask.s_addr) == 0) {
+            return k;
+        }
+    }
+    return i < places->count ? i : places->count - 1;
 }

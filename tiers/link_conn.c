@@ -32,14 +32,16 @@ struct link_conn *conn_of_ep(struct link *link, struct ucp_ep *ep)
     return node == NULL ? NULL : *node;
 }
 
-struct link_conn *conn_new(struct link *link)
+struct link_conn *conn_new(struct port *port)
 {
+    struct link *link = port->link;
     struct link_conn *conn = calloc(1, sizeof(*conn));
 
     if (conn == NULL) {
         return NULL;
     }
     conn->link = link;
+    conn->port = port;
     conn->next = link->conns;
     conn->at = &link->conns;
     if (conn->next != NULL) {
@@ -121,7 +123,7 @@ static void deliver(struct link *link, struct event *event, accept_fn *accept)
 {
     switch (event->kind) {
     case EVENT_ACCEPT:
-        accept(link, ((const struct accept *)event)->request);
+        accept(((const struct accept *)event)->port, ((const struct accept *)event)->request);
         break;
     case EVENT_MESSAGE:
         deliver_message(&link->setup, (const struct message *)event);

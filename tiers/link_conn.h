@@ -8,6 +8,7 @@
 #define TCK_TIERS_LINK_CONN_H
 
 #include "tiers/link.h"
+#include "tiers/link_address.h"
 #include "tiers/ucx_listeners.h"
 #include <netinet/in.h>
 
@@ -32,6 +33,7 @@ struct event {
 
 struct accept {
     struct event event;
+    struct port *port;
     struct ucp_conn_request *request;
 };
 
@@ -58,33 +60,43 @@ struct push {
 
 struct link_conn {
     struct link *link;
+    struct port *port;
     struct ucp_ep *ep;
     void *user;
     size_t pending;
     bool closed; /* by its owner */
     bool dead;   /* down was queued */
     char why[LINK_WHY_BYTES];
+    char remote[ADDRESS_TEXT]; /* of an accepted one; "": unknown */
     struct event down;
     struct link_conn *next, **at; /* in link->conns */
 };
 
-struct link {
-    struct link_setup setup;
+/* UCX at one of the link's addresses. Each has a context of its own, which knows one network interface: a connection
+ * then stays on the interface on which it was made, and fails with that one alone. */
+struct port {
+    struct link *link;
     struct ucp_context *context;
     struct ucp_worker *worker;
     struct ucp_listener *listener;
     struct loop_fd *source;
+};
+
+struct link {
+    struct link_setup setup;
+    struct link_places places;
+    struct port port[ADDRESSES_MAX]; /* one for each place */
+    size_t port_count;
     struct link_conn *conns;
     void *by_ep; /* tree of the connections that are not closed */
     struct event *first_event;
     struct event **event_end;
     bool ending; /* accepts no more */
     char address[ADDRESS_TEXT];
-    struct sockaddr_in local;   /* port 0: the source address of outgoing connections */
     struct listeners listeners; /* UCX's */
 };
 
-struct link_conn *conn_new(struct link *link); /* NULL: no memory */
+struct link_conn *conn_new(struct port *port); /* NULL: no memory */
 void conn_free(struct link_conn *conn);
 /* Makes conn_of_ep find it; false if out of memory. */
 bool conn_index(struct link_conn *conn);
@@ -98,7 +110,7 @@ void conn_fail(struct link_conn *conn, const char *why);
 /* Appends to the queue. The event holds one count of conn's pending, which the caller has added. conn may be NULL. */
 void queue_event(struct link *link, struct event *event, enum event_kind kind, struct link_conn *conn);
 
-typedef void accept_fn(struct link *link, struct ucp_conn_request *request);
+typedef void accept_fn(struct port *port, struct ucp_conn_request *request);
 /* Delivers all queued events to the link's owner, connection requests to accept. False if there were none. */
 bool deliver_events(struct link *link, accept_fn *accept);
 

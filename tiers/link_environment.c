@@ -4,6 +4,7 @@
 #include "tiers/link.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 /* UCX closes a connection twice if it has no handler left for it, and the second close may hit a descriptor that
@@ -57,7 +58,7 @@ void link_environment(const char *device)
     const struct variable net[] = {{"UCX_NET_DEVICES", device}};
     bound_descriptors();
     set_defaults(variables, sizeof(variables) / sizeof(variables[0]));
-    if (device[0] != '\0') {
+    if (device[0] != '\0' && strchr(device, ',') == NULL) { /* of several, link_ucx.c chooses one for each address */
         set_defaults(net, 1);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The link over UCX: active messages only (put and get over TCP are slow and let a dying peer abort this process), PEER
- * error mode everywhere, one worker used by the loop's thread alone.
+ * error mode everywhere, workers used by the loop's thread alone, one for
+ * each address.
  *
  * UCX calls back from inside ucp_worker_progress. Those callbacks touch no UCX object; they queue an event
  * (link_conn.h), and the poll function hands the events to the owner afterwards. Only a chunk's buffer is requested
@@ -19,7 +20,8 @@
 
 #define AM_MESSAGE        0
 #define AM_CHUNK          1
-#define PROGRESS_PER_TURN 64    /* then timers and other sources get their turn */
+#define PROGRESS_PER_TURN 64 /* then timers and other sources get their turn */
+#define PORT_TRIES        8
 #define FREE_WAIT_MS      10000 /* closed endpoints end at once; if not, UCX has lost a request */
 
 /* A control message that UCX has not taken yet. */
@@ -39,14 +41,15 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 static void on_connect_request(ucp_conn_request_h request, void *arg)
 {
     struct accept *accept = calloc(1, sizeof(*accept));
-    struct link *link = arg;
+    struct port *port = arg;
 
     if (accept == NULL) {
-        ucp_listener_reject(link->listener, request);
+        ucp_listener_reject(port->listener, request);
         return;
     }
+    accept->port = port;
     accept->request = request;
-    queue_event(link, &accept->event, EVENT_ACCEPT, NULL);
+    queue_event(port->link, &accept->event, EVENT_ACCEPT, NULL);
 }
 
 /* NULL: closed meanwhile, dying, or a sender that did not connect through the listener. */
@@ -110,7 +113,7 @@ static void receive_chunk(struct chunk *chunk, void *desc, void *buffer, size_t 
     ucs_status_ptr_t request;
 
     conn->pending++;
-    request = ucp_am_recv_data_nbx(conn->link->worker, desc, buffer, len, &param);
+    request = ucp_am_recv_data_nbx(conn->port->worker, desc, buffer, len, &param);
     if (UCS_PTR_IS_ERR(request)) {
         queue_event(conn->link, &chunk->event, EVENT_CHUNK, conn);
         conn_fail(conn, ucs_status_string(UCS_PTR_STATUS(request)));
@@ -182,12 +185,10 @@ static void on_closed(void *request, ucs_status_t status, void *arg)
 /* If this fails, the connection is gone. */
 static tck_status_t make_ep(struct link_conn *conn, ucp_ep_params_t *params)
 {
-    struct link *link = conn->link;
-
     params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params->err_handler = (ucp_err_handler_t){.cb = on_error, .arg = conn};
-    if (ucp_ep_create(link->worker, params, &conn->ep) != UCS_OK) {
+    if (ucp_ep_create(conn->port->worker, params, &conn->ep) != UCS_OK) {
         conn_free(conn);
         return TCK_ERR_UNREACHABLE;
     }
@@ -198,14 +199,29 @@ static tck_status_t make_ep(struct link_conn *conn, ucp_ep_params_t *params)
     return TCK_OK;
 }
 
-static void accept_request(struct link *link, ucp_conn_request_h request)
+static void find_remote(ucp_conn_request_h request, char out[ADDRESS_TEXT])
+{
+    ucp_conn_request_attr_t attr = {.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
+    struct sockaddr_in address;
+
+    if (ucp_conn_request_query(request, &attr) == UCS_OK && attr.client_address.ss_family == AF_INET) {
+        memcpy(&address, &attr.client_address, sizeof(address));
+        link_address_print(&address, out);
+    }
+}
+
+static void accept_request(struct port *port, ucp_conn_request_h request)
 {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST, .conn_request = request};
-    struct link_conn *conn = link->ending ? NULL : conn_new(link);
+    struct link *link = port->link;
+    struct link_conn *conn = link->ending ? NULL : conn_new(port);
 
     if (conn == NULL) {
-        ucp_listener_reject(link->listener, request);
-    } else if (make_ep(conn, &params) == TCK_OK) {
+        ucp_listener_reject(port->listener, request);
+        return;
+    }
+    find_remote(request, conn->remote);
+    if (make_ep(conn, &params) == TCK_OK) {
         link->setup.accepted(link->setup.ctx, conn);
     }
 }
@@ -214,13 +230,25 @@ static bool progress(struct link *link)
 {
     bool worked = false;
 
-    for (int i = 0; i < PROGRESS_PER_TURN && ucp_worker_progress(link->worker) != 0; i++) {
-        worked = true;
+    for (size_t p = 0; p < link->port_count; p++) {
+        for (int i = 0; i < PROGRESS_PER_TURN && ucp_worker_progress(link->port[p].worker) != 0; i++) {
+            worked = true;
+        }
     }
     return worked;
 }
 
-/* The loop may sleep only when a whole turn did nothing and UCX has then armed its descriptor. */
+static bool arm(struct link *link)
+{
+    bool armed = true;
+
+    for (size_t p = 0; p < link->port_count; p++) {
+        armed = ucp_worker_arm(link->port[p].worker) != UCS_ERR_BUSY && armed;
+    }
+    return armed;
+}
+
+/* The loop may sleep only when a whole turn did nothing and UCX has then armed its descriptors. */
 static bool on_poll(void *ctx)
 {
     struct link *link = ctx;
@@ -229,7 +257,7 @@ static bool on_poll(void *ctx)
     if (deliver_events(link, accept_request) || worked) {
         return true;
     }
-    return ucp_worker_arm(link->worker) == UCS_ERR_BUSY;
+    return !arm(link);
 }
 
 static void on_readable(void *ctx, uint32_t epoll_events)
@@ -240,31 +268,40 @@ static void on_readable(void *ctx, uint32_t epoll_events)
 
 /* ---- connections as their owner sees them ---- */
 
-tck_status_t link_connect(struct link *link, const char *address, void *user, struct link_conn **out, struct error *err)
+tck_status_t link_connect(struct link *link, const char *address, size_t number, void *user, struct link_conn **out,
+                          struct error *err)
 {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
                                             UCP_EP_PARAM_FIELD_LOCAL_SOCK_ADDR,
                               .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER};
-    struct sockaddr_in remote;
+    struct sockaddr_in remote, local = {.sin_family = AF_INET};
     struct link_conn *conn;
     tck_status_t status = link_address_parse(address, &remote, err);
+    size_t from;
 
     if (status != TCK_OK) {
         return status;
     }
-    conn = conn_new(link);
+    from = link_places_toward(&link->places, remote.sin_addr, number);
+    conn = conn_new(&link->port[from]);
     if (conn == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a connection to %s", address);
     }
+    local.sin_addr = link->places.of[from].address;
     conn->user = user;
     params.sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&remote, .addrlen = sizeof(remote)};
-    params.local_sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&link->local, .addrlen = sizeof(link->local)};
+    params.local_sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&local, .addrlen = sizeof(local)};
     status = make_ep(conn, &params);
     if (status != TCK_OK) {
         return error_set(err, status, "connect to %s from %s", address, link->address);
     }
     *out = conn;
     return TCK_OK;
+}
+
+const char *link_remote(const struct link_conn *conn)
+{
+    return conn->remote;
 }
 
 void link_set_user(struct link_conn *conn, void *user)
@@ -396,7 +433,13 @@ static void warn_if_untested(void)
     }
 }
 
-static tck_status_t open_context(struct link *link, const char *device, struct error *err)
+/* Several contexts must each have the device of their own address, even if UCX_NET_DEVICES lists all of them. */
+static bool is_device_chosen(const struct link *link)
+{
+    return link->places.count == 1 && getenv("UCX_NET_DEVICES") != NULL;
+}
+
+static tck_status_t open_context(struct port *port, const struct link_place *place, struct error *err)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
     ucp_config_t *config;
@@ -407,133 +450,180 @@ static tck_status_t open_context(struct link *link, const char *device, struct e
     if (status != UCS_OK) {
         return ucx_error(err, status, "read the UCX configuration");
     }
-    if (device[0] != '\0' && getenv("UCX_NET_DEVICES") == NULL) {
-        status = ucp_config_modify(config, "NET_DEVICES", device);
+    if (place->device[0] != '\0' && !is_device_chosen(port->link)) {
+        status = ucp_config_modify(config, "NET_DEVICES", place->device);
     }
     if (status == UCS_OK) {
-        status = ucp_init(&params, config, &link->context);
+        status = ucp_init(&params, config, &port->context);
     }
     ucp_config_release(config);
     return status == UCS_OK ? TCK_OK : ucx_error(err, status, "start UCX");
 }
 
-static ucs_status_t set_handler(struct link *link, unsigned id, ucp_am_recv_callback_t handler)
+static ucs_status_t set_handler(struct port *port, unsigned id, ucp_am_recv_callback_t handler)
 {
     ucp_am_handler_param_t param = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                                                   UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
                                     .id = id,
                                     .flags = UCP_AM_FLAG_WHOLE_MSG,
                                     .cb = handler,
-                                    .arg = link};
+                                    .arg = port->link};
 
-    return ucp_worker_set_am_recv_handler(link->worker, &param);
+    return ucp_worker_set_am_recv_handler(port->worker, &param);
 }
 
-static tck_status_t open_worker(struct link *link, struct error *err)
+static tck_status_t open_worker(struct port *port, struct error *err)
 {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SINGLE};
-    ucs_status_t status = ucp_worker_create(link->context, &params, &link->worker);
+    ucs_status_t status = ucp_worker_create(port->context, &params, &port->worker);
 
     if (status != UCS_OK) {
         return ucx_error(err, status, "create a UCX worker");
     }
-    status = set_handler(link, AM_MESSAGE, on_message);
+    status = set_handler(port, AM_MESSAGE, on_message);
     if (status == UCS_OK) {
-        status = set_handler(link, AM_CHUNK, on_chunk);
+        status = set_handler(port, AM_CHUNK, on_chunk);
     }
     if (status != UCS_OK) {
-        ucp_worker_destroy(link->worker);
+        ucp_worker_destroy(port->worker);
         return ucx_error(err, status, "set the handlers of a UCX worker");
     }
     return TCK_OK;
 }
 
-/* Listens and finds out the port. */
-static tck_status_t open_listener(struct link *link, struct error *err)
+/* Listens and finds out the port's number, unless it is given. */
+static tck_status_t open_listener(struct port *port, const struct link_place *place, uint16_t *number,
+                                  struct error *err)
 {
-    struct sockaddr_in address = link->local;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(*number), .sin_addr = place->address};
     ucp_listener_params_t params = {.field_mask =
                                         UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-                                    .conn_handler = {.cb = on_connect_request, .arg = link}};
+                                    .sockaddr = {.addr = (struct sockaddr *)&address, .addrlen = sizeof(address)},
+                                    .conn_handler = {.cb = on_connect_request, .arg = port}};
     ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    char text[ADDRESS_TEXT];
     ucs_status_t status;
 
-    address.sin_port = htons(link->setup.port);
-    link_address_print(&address, link->address);
-    params.sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&address, .addrlen = sizeof(address)};
-    status = ucp_listener_create(link->worker, &params, &link->listener);
+    link_address_print(&address, text);
+    status = ucp_listener_create(port->worker, &params, &port->listener);
     if (status != UCS_OK) {
         ucx_error(err, status, "listen");
-        return error_prefix(err, "%s", link->address);
+        return error_prefix(err, "%s", text);
     }
-    status = ucp_listener_query(link->listener, &attr);
+    status = ucp_listener_query(port->listener, &attr);
     if (status != UCS_OK) {
-        ucp_listener_destroy(link->listener);
+        ucp_listener_destroy(port->listener);
         return ucx_error(err, status, "query the port of the listener");
     }
     memcpy(&address, &attr.sockaddr, sizeof(address));
-    link_address_print(&address, link->address);
+    *number = ntohs(address.sin_port);
+    link_address_print(&address, text);
+    if (!address_list_add(port->link->address, sizeof(port->link->address), text)) {
+        ucp_listener_destroy(port->listener);
+        return error_set(err, TCK_ERR_INTERNAL, "the addresses of this agent are too long");
+    }
     return TCK_OK;
 }
 
-static tck_status_t join_loop(struct link *link, struct error *err)
+static tck_status_t watch_port(struct port *port, struct error *err)
 {
     int fd;
-    tck_status_t status;
-    ucs_status_t ucs_status = ucp_worker_get_efd(link->worker, &fd);
+    ucs_status_t ucs_status = ucp_worker_get_efd(port->worker, &fd);
 
     if (ucs_status != UCS_OK) {
         return ucx_error(err, ucs_status, "get the event descriptor of a UCX worker");
     }
-    status = loop_fd_add(link->setup.loop, fd, EPOLLIN, on_readable, link, &link->source);
-    if (status != TCK_OK) {
-        return error_set(err, status, "watch the event descriptor of a UCX worker");
-    }
-    status = loop_poll_add(link->setup.loop, on_poll, link);
-    if (status != TCK_OK) {
-        loop_fd_remove(link->source);
-        return error_set(err, status, "add the poll function of a link");
+    if (loop_fd_add(port->link->setup.loop, fd, EPOLLIN, on_readable, port, &port->source) != TCK_OK) {
+        return error_set(err, TCK_ERR_NOMEM, "watch the event descriptor of a UCX worker");
     }
     return TCK_OK;
 }
 
-static tck_status_t open_all(struct link *link, const char *device, struct error *err)
+static tck_status_t open_port(struct port *port, const struct link_place *place, uint16_t *number, struct error *err)
 {
-    tck_status_t status = open_context(link, device, err);
+    tck_status_t status = open_context(port, place, err);
 
     if (status != TCK_OK) {
         return status;
     }
-    status = open_worker(link, err);
+    status = open_worker(port, err);
     if (status != TCK_OK) {
         goto cleanup_context;
     }
-    status = open_listener(link, err);
+    status = open_listener(port, place, number, err);
     if (status != TCK_OK) {
         goto destroy_worker;
     }
-    status = join_loop(link, err);
+    status = watch_port(port, err);
     if (status != TCK_OK) {
         goto destroy_listener;
     }
     return TCK_OK;
 
 destroy_listener:
-    ucp_listener_destroy(link->listener);
+    ucp_listener_destroy(port->listener);
 destroy_worker:
-    ucp_worker_destroy(link->worker);
+    ucp_worker_destroy(port->worker);
 cleanup_context:
-    ucp_cleanup(link->context);
+    ucp_cleanup(port->context);
+    return status;
+}
+
+static void close_ports(struct link *link)
+{
+    while (link->port_count > 0) {
+        struct port *port = &link->port[--link->port_count];
+
+        loop_fd_remove(port->source);
+        ucp_listener_destroy(port->listener);
+        ucp_worker_destroy(port->worker);
+        ucp_cleanup(port->context);
+    }
+}
+
+static tck_status_t open_ports_once(struct link *link, struct error *err)
+{
+    uint16_t number = link->setup.port;
+    tck_status_t status = TCK_OK;
+
+    link->address[0] = '\0';
+    while (status == TCK_OK && link->port_count < link->places.count) {
+        struct port *port = &link->port[link->port_count];
+
+        port->link = link;
+        status = open_port(port, &link->places.of[link->port_count], &number, err);
+        link->port_count += status == TCK_OK;
+    }
+    if (status != TCK_OK) {
+        close_ports(link);
+    }
+    return status;
+}
+
+/* All addresses have the same port number, so that this agent finds each of them again after a restart. One that is
+ * free at the first address may be in use at another one; then another number is tried. */
+static tck_status_t open_ports(struct link *link, struct error *err)
+{
+    int tries = link->setup.port == 0 && link->places.count > 1 ? PORT_TRIES : 1;
+    tck_status_t status;
+
+    do {
+        status = open_ports_once(link, err);
+    } while (status != TCK_OK && --tries > 0);
+    if (status == TCK_OK && loop_poll_add(link->setup.loop, on_poll, link) != TCK_OK) {
+        close_ports(link);
+        status = error_set(err, TCK_ERR_NOMEM, "add the poll function of a link");
+    }
     return status;
 }
 
 tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err)
 {
-    struct link_place place;
+    struct link_places places;
     struct listeners before;
     struct link *link;
-    tck_status_t status = link_place_find(setup->device, setup->address, &place, err);
+    tck_status_t status = link_places_find(setup->device, setup->address, &places, err);
 
     if (status != TCK_OK) {
         return status;
@@ -544,10 +634,10 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     }
     link->setup = *setup;
     link->event_end = &link->first_event;
-    link->local = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = place.address};
+    link->places = places;
     warn_if_untested();
     listeners_find(&before);
-    status = open_all(link, place.device, err);
+    status = open_ports(link, err);
     if (status != TCK_OK) {
         free(link);
         return status;
@@ -586,9 +676,6 @@ void link_free(struct link *link)
         log_error("link %s: connections are still busy %d ms after they were closed", link->address, FREE_WAIT_MS);
     }
     loop_poll_remove(link->setup.loop, on_poll, link);
-    loop_fd_remove(link->source);
-    ucp_listener_destroy(link->listener);
-    ucp_worker_destroy(link->worker);
-    ucp_cleanup(link->context);
+    close_ports(link);
     free(link);
 }

@@ -5,10 +5,11 @@
  * (HMAC-SHA256 with the job's secret over both nonces, both agent ids, job and role) come before anything else; an
  * unauthenticated connection takes a bounded amount of memory and lives two seconds. A peer whose heartbeats are
  * missing for timeout_ms is down: both connections are closed by force and its transfers fail. As long as it is wanted,
- * it is reconnected with jittered back-off. */
+ * it is reconnected: its addresses are tried in turn (peer_addresses.h), with jittered back-off after each round. */
 #ifndef TCK_TIERS_PEER_H
 #define TCK_TIERS_PEER_H
 
+#include "base/address_list.h"
 #include "base/secret.h"
 #include "tiers/link.h"
 #include "tiers/tier.h"
@@ -34,9 +35,10 @@ struct peers_setup {
     const char *job;
     struct node_info self; /* address is filled in by peers_new */
     struct secret secret;
-    const char *device, *address;
+    const char *device, *address; /* of this agent: lists (base/address_list.h) */
     uint16_t port;
     uint32_t heartbeat_ms, timeout_ms;
+    uint32_t lost_ms; /* without a session for so long a peer counts as lost: its addresses are tried within this */
     uint32_t transfer_timeout_ms; /* without progress a transfer fails */
     void *ctx;
     /* Beat: an opaque payload carried by every heartbeat we send (the decision); len at most PEER_BEAT_MAX, 0 for none.
@@ -79,6 +81,17 @@ bool peer_is_up(const struct peer *peer);
 /* Why there is no session with it; "" if unknown, or if there is one. */
 const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);
+/* The address of its session; all of its addresses if that is not known, or if there is no session. */
+const char *peer_address(const struct peer *peer);
+
+/* What is known of one of its addresses. */
+struct peer_reach {
+    const char *address; /* good as long as the peer */
+    bool in_use;         /* by the session */
+    bool failed;         /* it did not answer when it was tried last */
+};
+/* In the peer's order; returns their number. */
+size_t peer_reach(const struct peer *peer, struct peer_reach out[ADDRESSES_MAX]);
 size_t peers_count(const struct peers *peers);
 struct peer *peers_at(const struct peers *peers, size_t i);
 struct peer *peers_find(const struct peers *peers, uint64_t agent_id); /* NULL: there is none */

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shared by the files of the peer tier. Each calls only those above it in this list: peer_list.c, peer_pending.c
- * (connections), peer_send.c, the transfers (peer_transfer.h), peer_fragments.c (receiving), peer_session.c (handshake,
- * sessions), peer_transfer_late.c, peers.c (the set of peers and its clock). */
+ * (connections), peer_check.c (addresses), peer_send.c, the transfers (peer_transfer.h), peer_fragments.c (receiving),
+ * peer_session.c (handshake, sessions), peer_transfer_late.c, peers.c (the set of peers and its clock). */
 #ifndef TCK_TIERS_PEER_INTERNAL_H
 #define TCK_TIERS_PEER_INTERNAL_H
 
 #include "base/pool.h"
+#include "tiers/peer_addresses.h"
 #include "tiers/peer_auth.h"
 
 #define PEER_BACKOFF_MIN_MS 100
 #define PEER_BACKOFF_MAX_MS 3000
 #define PEER_YIELD_MS       1000 /* the larger id gives the smaller one this long to connect */
 
-/* One connection. Before its handshake is done, it is in peers->strangers or belongs to a session that we open. */
+/* One connection. Before its handshake is done, it is in peers->strangers, or belongs to a session that we open or to a
+ * check of an address. */
 struct channel {
     struct peers *peers;
     struct link_conn *conn;
     struct auth auth;
-    struct session *session; /* NULL: stranger */
+    struct session *session; /* NULL: stranger, or a check */
+    struct peer *checks;     /* whose address; NULL: this is no check */
     uint64_t deadline_ms;    /* of a stranger */
     struct channel *next;    /* stranger */
 };
@@ -27,7 +30,8 @@ struct channel {
 struct session {
     struct peer *peer;
     uint64_t id;
-    bool ours; /* we connect */
+    bool ours;             /* we connect, */
+    char at[ADDRESS_ITEM]; /* to this address */
     struct channel *control, *bulk;
     uint64_t deadline_ms; /* to be up */
     uint64_t heard_ms;    /* last sign of life */
@@ -49,6 +53,11 @@ struct peer {
     struct session *making; /* may exist beside one that is up, to replace it */
     uint64_t connect_at_ms; /* not before */
     uint32_t backoff_ms;
+    struct address_list list; /* its addresses, */
+    struct peer_addresses addresses;
+    struct channel *check; /* of one of them, under way; NULL: none */
+    char check_at[ADDRESS_ITEM];
+    uint64_t check_at_ms, check_deadline_ms;
     uint32_t pushing;           /* chunks in flight to it */
     uint32_t transfer_count;    /* transfers that have not had their last callback */
     uint64_t progress_ms;       /* when a transfer with it last made progress */
@@ -81,13 +90,20 @@ struct peers {
 
 /* Adds it, not wanted yet. NULL: no memory. */
 struct peer *peers_add(struct peers *peers, const struct node_info *node);
+/* Of another node_info of the same agent. What is known of its addresses is forgotten if they have changed. */
+void peer_set_node(struct peer *peer, const struct node_info *node);
+/* Which of its addresses this is (the port does not count), or ADDRESS_NONE. */
+uint32_t peer_number_of(const struct peer *peer, const char *at);
 
 /* ---- peer_pending.c ---- */
 
 /* The link's callback; ctx is the peers. */
 void channel_accepted(void *ctx, struct link_conn *conn);
-struct channel *channel_new(struct peers *peers); /* NULL: no memory */
-void channel_free(struct channel *channel);       /* closes its connection */
+uint64_t peers_random(void); /* jitters what would otherwise happen everywhere at once, and names sessions */
+/* Connects to an address of the peer and begins the handshake. NULL: it failed. */
+struct channel *channel_open(struct peer *peer, const char *at, enum wire_role role, uint64_t session,
+                             struct error *err);
+void channel_free(struct channel *channel); /* closes its connection */
 /* Removes the channel from the strangers after its handshake. */
 void channel_introduced(struct peers *peers, struct channel *channel);
 void channel_drop_stranger(struct channel *channel);
@@ -97,6 +113,22 @@ void strangers_close(struct peers *peers);
 bool peers_may_complain(struct peers *peers);
 /* The session that is up and whose bulk connection this is, or NULL. */
 struct session *session_of_bulk(const struct link_conn *conn);
+
+/* ---- peer_check.c ---- */
+
+/* How long one of its addresses is tried. */
+uint32_t peer_try_ms(const struct peer *peer);
+/* What a session or an attempt to make one has shown. Logged if it is news and the peer has several addresses. */
+void peer_address_failed(struct peer *peer, const char *at, const char *why);
+void peer_address_answered(struct peer *peer, const char *at);
+/* A session has begun: the first check follows after a random time, since many sessions may begin at once. */
+void check_plan(struct peer *peer, uint64_t now_ms);
+/* Begins and ends checks of the addresses that are not in use. */
+void check_tick(struct peer *peer, uint64_t now_ms);
+/* A message came on a check's connection, or the connection broke: ends the check. */
+void check_message(struct channel *channel, const void *data, size_t len);
+void check_broke(struct channel *channel, const char *why);
+void check_stop(struct peer *peer);
 
 /* ---- peer_send.c ---- */
 
@@ -118,6 +150,10 @@ void session_message(void *ctx, struct link_conn *conn, const void *data, size_t
 void session_conn_down(void *ctx, struct link_conn *conn, const char *why);
 
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
+/* The same beside one that is up, to replace it. */
+void session_move(struct peer *peer, uint32_t number);
+/* The peer has not answered in time; ends the session. */
+void session_silent(struct session *session, tck_status_t code, const char *why);
 /* Closes and frees it. If it is the peer's session that is up, calls down (unless quiet) and fails transfers with code.
  */
 void session_end(struct session *session, tck_status_t code, const char *why, bool quiet);

@@ -2,6 +2,7 @@
  * The list of peers, by the ids of their agents. */
 #include "tiers/peer_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,28 @@ struct peer *peers_find(const struct peers *peers, uint64_t agent_id)
     return found ? peers->list[at] : NULL;
 }
 
+uint32_t peer_number_of(const struct peer *peer, const char *at)
+{
+    size_t i = address_list_host(&peer->list, at);
+
+    return i < peer->list.count ? (uint32_t)i : ADDRESS_NONE;
+}
+
+void peer_set_node(struct peer *peer, const struct node_info *node)
+{
+    bool known = peer->list.count > 0 && strcmp(peer->node.address, node->address) == 0;
+
+    peer->node = *node;
+    if (known) {
+        return;
+    }
+    if (address_list_read(node->address, &peer->list, NULL) != TCK_OK || peer->list.count == 0) {
+        peer->list.count = 1; /* connecting to it fails, and the error then shows the text */
+        snprintf(peer->list.of[0], sizeof(peer->list.of[0]), "%.*s", ADDRESS_ITEM - 1, node->address);
+    }
+    peer->addresses = (struct peer_addresses){.count = (uint32_t)peer->list.count, .in_use = ADDRESS_NONE};
+}
+
 struct peer *peers_add(struct peers *peers, const struct node_info *node)
 {
     struct peer *peer;
@@ -49,7 +72,7 @@ struct peer *peers_add(struct peers *peers, const struct node_info *node)
         return NULL;
     }
     peer->peers = peers;
-    peer->node = *node;
+    peer_set_node(peer, node);
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
     size_t at = position(peers, node->agent_id);
     memmove(&peers->list[at + 1], &peers->list[at], (peers->count - at) * sizeof(struct peer *));

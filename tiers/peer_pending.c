@@ -11,6 +11,16 @@
 #define COMPLAINTS_MAX 10 /* log lines about strangers in one window */
 #define COMPLAINTS_MS  10000
 
+uint64_t peers_random(void)
+{
+    uint64_t value;
+
+    if (random_bytes(&value, sizeof(value)) != TCK_OK) {
+        value = clock_ns(); /* this number only jitters retries and names sessions; the handshake has its own nonces */
+    }
+    return value;
+}
+
 bool peers_may_complain(struct peers *peers)
 {
     uint64_t now_ms = clock_ms();
@@ -25,7 +35,7 @@ bool peers_may_complain(struct peers *peers)
     return ++peers->complaints <= COMPLAINTS_MAX;
 }
 
-struct channel *channel_new(struct peers *peers)
+static struct channel *channel_new(struct peers *peers)
 {
     struct channel *channel = calloc(1, sizeof(*channel));
 
@@ -45,6 +55,41 @@ void channel_free(struct channel *channel)
         link_close(channel->conn);
     }
     free(channel);
+}
+
+struct channel *channel_open(struct peer *peer, const char *at, enum wire_role role, uint64_t session,
+                             struct error *err)
+{
+    struct channel *channel = channel_new(peer->peers);
+    struct writer hello = writer_new(WIRE_HANDSHAKE_MAX);
+    uint32_t number = peer_number_of(peer, at);
+    tck_status_t status;
+
+    if (channel == NULL) {
+        error_set(err, TCK_ERR_NOMEM, "no memory for a connection");
+        return NULL;
+    }
+    status = auth_connect(&channel->auth, &peer->peers->auth, role, session, &hello);
+    if (status != TCK_OK) {
+        error_set(err, status, "no memory for a handshake");
+        goto free_channel;
+    }
+    status = link_connect(peer->peers->link, at, number == ADDRESS_NONE ? 0 : number, channel, &channel->conn, err);
+    if (status != TCK_OK) {
+        goto free_channel;
+    }
+    status = link_send(channel->conn, hello.data, hello.len);
+    if (status != TCK_OK) {
+        error_set(err, status, "send HELLO to %s", at);
+        goto free_channel;
+    }
+    writer_free(&hello);
+    return channel;
+
+free_channel:
+    channel_free(channel);
+    writer_free(&hello);
+    return NULL;
 }
 
 static void stranger_add(struct peers *peers, struct channel *channel)

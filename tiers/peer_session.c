@@ -14,16 +14,6 @@
 
 /* ---- sessions ---- */
 
-static uint64_t random_u64(void)
-{
-    uint64_t value;
-
-    if (random_bytes(&value, sizeof(value)) != TCK_OK) {
-        value = clock_ns(); /* this number only jitters retries and names sessions; the handshake has its own nonces */
-    }
-    return value;
-}
-
 static bool we_connect_first(const struct peer *peer)
 {
     return peer->peers->self.agent_id < peer->node.agent_id;
@@ -33,13 +23,41 @@ static void plan_connect(struct peer *peer, uint32_t delay_ms)
 {
     uint64_t half = delay_ms / 2;
 
-    peer->connect_at_ms = clock_ms() + half + random_u64() % (half + 1) + (we_connect_first(peer) ? 0 : PEER_YIELD_MS);
+    peer->connect_at_ms =
+        clock_ms() + half + peers_random() % (half + 1) + (we_connect_first(peer) ? 0 : PEER_YIELD_MS);
 }
 
 static void back_off(struct peer *peer)
 {
     plan_connect(peer, peer->backoff_ms);
     peer->backoff_ms = peer->backoff_ms > PEER_BACKOFF_MAX_MS / 2 ? PEER_BACKOFF_MAX_MS : peer->backoff_ms * 2;
+}
+
+/* After an attempt of ours: the next address at once, and a pause once all were tried. */
+static void plan_next(struct peer *peer)
+{
+    if (peer->up == NULL && addresses_next(&peer->addresses) != ADDRESS_NONE) {
+        peer->connect_at_ms = clock_ms();
+        return;
+    }
+    addresses_new_round(&peer->addresses);
+    back_off(peer);
+}
+
+/* After a session. If its address has become silent, there is no reason to wait before the next one is tried. */
+static void plan_again(struct peer *peer)
+{
+    struct peer_addresses *a = &peer->addresses;
+    bool silent = a->count > 1 && a->in_use != ADDRESS_NONE && a->of[a->in_use].failed;
+
+    a->in_use = ADDRESS_NONE;
+    addresses_new_round(a);
+    peer->backoff_ms = PEER_BACKOFF_MIN_MS;
+    if (silent) {
+        plan_connect(peer, 0);
+    } else {
+        back_off(peer);
+    }
 }
 
 static struct session *session_new(struct peer *peer, uint64_t id, bool ours)
@@ -70,20 +88,36 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
     struct peers *peers = peer->peers;
 
     if (peer->making == session) {
+        bool ours = session->ours;
         peer->making = NULL;
         session_free(session);
-        back_off(peer);
+        if (ours) {
+            plan_next(peer);
+        } else {
+            back_off(peer);
+        }
         return;
     }
     peer->up = NULL;
-    peer->backoff_ms = PEER_BACKOFF_MIN_MS;
-    back_off(peer);
+    plan_again(peer);
     log_info("session with node %s ends: %s", peer->node.name, why);
     session_free(session);
     transfers_fail(peer, code, why);
     if (!quiet) {
         peers->setup.down(peers->setup.ctx, peer, why);
     }
+}
+
+static void note_address(struct session *session)
+{
+    struct peer *peer = session->peer;
+    const char *at = session->ours ? session->at : link_remote(session->control->conn);
+
+    peer_set_node(peer, &session->control->auth.node);
+    addresses_new_round(&peer->addresses);
+    peer->addresses.in_use = peer_number_of(peer, at);
+    peer_address_answered(peer, at);
+    check_plan(peer, clock_ms());
 }
 
 static void session_up(struct session *session)
@@ -100,11 +134,11 @@ static void session_up(struct session *session)
     peer->making = NULL;
     peer->up = session;
     peer->trouble[0] = '\0';
-    peer->node = session->control->auth.node;
+    note_address(session);
     peer->stale = false;
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
     session->heard_ms = clock_ms();
-    log_info("session with node %s at %s", peer->node.name, peer->node.address);
+    log_info("session with node %s at %s", peer->node.name, peer_address(peer));
     session_beat(peer, session->heard_ms);
     peers->setup.up(peers->setup.ctx, peer);
 }
@@ -113,37 +147,14 @@ static void session_up(struct session *session)
 
 static tck_status_t open_channel(struct session *session, enum wire_role role, struct error *err)
 {
-    struct peer *peer = session->peer;
-    struct channel *channel = channel_new(peer->peers);
-    struct writer hello = writer_new(WIRE_HANDSHAKE_MAX);
-    tck_status_t status;
+    struct channel *channel = channel_open(session->peer, session->at, role, session->id, err);
 
     if (channel == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for a connection");
-    }
-    status = auth_connect(&channel->auth, &peer->peers->auth, role, session->id, &hello);
-    if (status != TCK_OK) {
-        error_set(err, status, "no memory for a handshake");
-        goto free_channel;
-    }
-    status = link_connect(peer->peers->link, peer->node.address, channel, &channel->conn, err);
-    if (status != TCK_OK) {
-        goto free_channel;
-    }
-    status = link_send(channel->conn, hello.data, hello.len);
-    if (status != TCK_OK) {
-        error_set(err, status, "send HELLO to %s", peer->node.address);
-        goto free_channel;
+        return err->code;
     }
     channel->session = session;
     *(role == WIRE_CONTROL ? &session->control : &session->bulk) = channel;
-    writer_free(&hello);
     return TCK_OK;
-
-free_channel:
-    channel_free(channel);
-    writer_free(&hello);
-    return status;
 }
 
 static void give_up_making(struct session *session, const char *why)
@@ -152,24 +163,56 @@ static void give_up_making(struct session *session, const char *why)
 
     snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
     if (peers_may_complain(peer->peers)) {
-        log_warn("no session with node %s at %s: %s", peer->node.name, peer->node.address, why);
+        log_warn("no session with node %s at %s: %s", peer->node.name, session->at, why);
     }
+    peer_address_failed(peer, session->at, why);
     session_end(session, TCK_ERR_UNREACHABLE, why, true);
 }
 
-void session_connect(struct peer *peer)
+void session_silent(struct session *session, tck_status_t code, const char *why)
+{
+    struct peer *peer = session->peer;
+    uint32_t used = peer->addresses.in_use;
+
+    if (session == peer->making && session->ours) {
+        peer_address_failed(peer, session->at, why);
+    } else if (session == peer->up && used != ADDRESS_NONE) {
+        peer_address_failed(peer, peer->list.of[used], why);
+    }
+    session_end(session, code, why, session == peer->making);
+}
+
+static void connect_to(struct peer *peer, uint32_t number)
 {
     struct error err;
-    struct session *session = session_new(peer, random_u64(), true);
+    struct session *session = session_new(peer, peers_random(), true);
 
     if (session == NULL) {
         back_off(peer);
         return;
     }
+    memcpy(session->at, peer->list.of[number], sizeof(session->at));
+    session->deadline_ms = clock_ms() + peer_try_ms(peer);
+    addresses_try(&peer->addresses, number, clock_ms());
     peer->making = session;
     if (open_channel(session, WIRE_CONTROL, &err) != TCK_OK) {
         give_up_making(session, err.text);
     }
+}
+
+void session_connect(struct peer *peer)
+{
+    if (addresses_next(&peer->addresses) == ADDRESS_NONE) {
+        addresses_new_round(&peer->addresses);
+    }
+    connect_to(peer, addresses_next(&peer->addresses));
+}
+
+void session_move(struct peer *peer, uint32_t number)
+{
+    log_info("node %s: its address %s has been answering for %u s, so the session returns to it", peer->node.name,
+             peer->list.of[number], ADDRESS_HEALTHY_MS / 1000);
+    connect_to(peer, number);
 }
 
 /* A connection that we opened is authenticated. */
@@ -334,7 +377,9 @@ void session_message(void *ctx, struct link_conn *conn, const void *data, size_t
     struct channel *channel = link_user(conn);
 
     (void)ctx;
-    if (channel->auth.awaits == AUTH_DONE && channel->session != NULL) {
+    if (channel->checks != NULL) {
+        check_message(channel, data, len);
+    } else if (channel->auth.awaits == AUTH_DONE && channel->session != NULL) {
         established_message(channel, data, len);
     } else {
         handshake_message(channel, data, len);
@@ -347,7 +392,9 @@ void session_conn_down(void *ctx, struct link_conn *conn, const char *why)
     struct session *session = channel->session;
 
     (void)ctx;
-    if (session == NULL) {
+    if (channel->checks != NULL) {
+        check_broke(channel, why);
+    } else if (session == NULL) {
         channel_drop_stranger(channel);
     } else if (session->peer->making == session && session->ours) {
         give_up_making(session, why);

@@ -12,7 +12,7 @@ static void expire(struct transfer *transfer)
     transfer_name(transfer, name);
     if (transfer->moving > 0 && peer->up != NULL) {
         log_warn("%s: no progress, the session ends", name);
-        session_end(peer->up, TCK_ERR_TIMEDOUT, "a transfer made no progress", false);
+        session_silent(peer->up, TCK_ERR_TIMEDOUT, "a transfer made no progress");
     } else {
         transfer_give_up(transfer, TCK_ERR_TIMEDOUT, "no progress");
     }

@@ -17,6 +17,7 @@ static void leave(struct peers *peers, struct peer *peer)
 {
     size_t i = 0;
 
+    check_stop(peer);
     while (peers->list[i] != peer) {
         i++;
     }
@@ -53,17 +54,30 @@ static void tick_session(struct peer *peer, uint64_t now_ms)
         session_end(peer->up, TCK_ERR_UNREACHABLE, "the agent has a new address or lost a message", false);
     } else if (now_ms >= peer->up->heard_ms + setup->timeout_ms) {
         log_warn("node %s has been silent for %u ms", peer->node.name, setup->timeout_ms);
-        session_end(peer->up, TCK_ERR_UNREACHABLE, "no heartbeat", false);
+        session_silent(peer->up, TCK_ERR_UNREACHABLE, "no heartbeat");
     } else if (now_ms >= peer->up->beat_ms + setup->heartbeat_ms) {
         session_beat(peer, now_ms);
+    }
+}
+
+/* A session that moves fails the transfers with that peer, so it moves between them. */
+static void tick_addresses(struct peer *peer, uint64_t now_ms)
+{
+    bool ours = peer->peers->self.agent_id < peer->node.agent_id;
+    uint32_t better = addresses_better(&peer->addresses, now_ms);
+
+    check_tick(peer, now_ms);
+    if (ours && better != ADDRESS_NONE && peer->up != NULL && peer->making == NULL && peer->transfer_count == 0) {
+        session_move(peer, better);
     }
 }
 
 static void tick_peer(struct peer *peer, uint64_t now_ms)
 {
     if (peer->making != NULL && now_ms >= peer->making->deadline_ms) {
-        session_end(peer->making, TCK_ERR_UNREACHABLE, "no answer", true);
+        session_silent(peer->making, TCK_ERR_UNREACHABLE, "no answer");
     }
+    tick_addresses(peer, now_ms);
     if (peer->up != NULL) {
         tick_session(peer, now_ms);
     } else if (peer->wanted && peer->making == NULL && now_ms >= peer->connect_at_ms) {
@@ -243,7 +257,7 @@ tck_status_t peers_want(struct peers *peers, const struct node_info *node, struc
         peer->connect_at_ms = clock_ms() + (peers->self.agent_id < node->agent_id ? 0 : PEER_YIELD_MS);
     }
     peer->stale = peer->up != NULL && strcmp(peer->node.address, node->address) != 0;
-    peer->node = *node;
+    peer_set_node(peer, node);
     *out = peer;
     return TCK_OK;
 }

@@ -20,6 +20,7 @@
 #include "agent/storage/health.h"
 #include "agent/trainers/trainer_control.h"
 #include "base/log.h"
+#include "core/node_loss.h"
 #include "tiers/peer.h"
 
 #include <stdlib.h>
@@ -320,7 +321,7 @@ static void on_up(void *ctx, struct peer *peer)
 {
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
-    log_info("node %s is up at %s", peer_node(peer)->name, peer_node(peer)->address);
+    log_info("node %s is up at %s", peer_node(peer)->name, peer_address(peer));
     uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         tc->peers[node] = peer;
@@ -385,6 +386,7 @@ static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *i
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
+/* All addresses of an agent have the same port. */
 static uint16_t port_of(const struct node_info *node)
 {
     const char *colon = strrchr(node->address, ':');
@@ -431,6 +433,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .port = c->net_port ? (uint16_t)c->net_port : port_before(agent),
         .heartbeat_ms = c->heartbeat_ms,
         .timeout_ms = c->peer_timeout_ms,
+        .lost_ms = (uint32_t)node_loss_back_ms(c->peer_timeout_ms),
         .transfer_timeout_ms = 3 * c->peer_timeout_ms,
         .ctx = agent,
         .beat = make_beat,

@@ -2,6 +2,7 @@
  * The configuration: the table of its fields, and how a configuration is made from defaults, file, text and
  * environment. */
 #include "base/config.h"
+#include "base/address_list.h"
 #include "base/field.h"
 #include "base/listen_address.h"
 #include "base/path.h"
@@ -69,12 +70,15 @@ static const struct field fields[] = {
     {PATH(catalog_dir), .help = "directory of the catalog; default: <runtime_dir>/<job>/<node>/catalog"},
     {PATH(hugetlb_mount),
      .help = "tmpfs mount with huge=advise or always, in which segments are created; default: none"},
-    {TEXT(net_device), .help = "network interface for traffic between agents; default: UCX uses every interface"},
+    {TEXT(net_device),
+     .help = "network interface for traffic between agents, or several in the order in which they are used "
+             "(\"eth0,eth1\", at most 4); default: UCX uses every interface"},
     {TEXT(net_address),
-     .help = "IPv4 address that other agents connect to; default: the first one of net_device, or of any "
-             "interface that is up and not a loopback"},
+     .help = "IPv4 address that other agents connect to, or several, as many as interfaces in net_device if that is "
+             "set; default: the first one of each net_device, or of any interface that is up and not a loopback"},
     {NUMBER(net_port, 0, 65535), .default_text = "0",
-     .help = "TCP port on which the agent listens for other agents; 0: any free port"},
+     .help = "TCP port on which the agent listens for other agents, the same on each of its addresses; 0: any free "
+             "port"},
     {TEXT(metrics_listen),
      .help = "HOST:PORT at which the agent serves metrics to Prometheus, without authentication (GET /metrics); "
              "without a host, on the loopback interface only; port 0: any free port; default: none"},
@@ -419,6 +423,26 @@ static tck_status_t check_metrics(const struct config *config, struct error *err
     return TCK_OK;
 }
 
+static tck_status_t check_network(const struct config *config, struct error *err)
+{
+    struct address_list devices, addresses;
+    if (address_list_read(config->net_device, &devices, err) != TCK_OK) {
+        as_config_error(err);
+        return error_prefix(err, "net_device");
+    }
+    if (address_list_read(config->net_address, &addresses, err) != TCK_OK) {
+        as_config_error(err);
+        return error_prefix(err, "net_address");
+    }
+    if (devices.count > 0 && addresses.count > 0 && devices.count != addresses.count) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "net_address: there are %zu, but net_device has %zu: give one address for each interface, or "
+                         "only one of the two keys",
+                         addresses.count, devices.count);
+    }
+    return TCK_OK;
+}
+
 /* Rules between several fields, and those that no type of field has. */
 static tck_status_t check(const struct config *config, struct error *err)
 {
@@ -430,7 +454,8 @@ static tck_status_t check(const struct config *config, struct error *err)
                          "peer_timeout_ms: %u is less than twice heartbeat_ms (%u): raise it, or lower heartbeat_ms",
                          config->peer_timeout_ms, config->heartbeat_ms);
     }
-    return check_metrics(config, err);
+    tck_status_t status = check_network(config, err);
+    return status == TCK_OK ? check_metrics(config, err) : status;
 }
 
 /* A refused key or value may hold any byte; an error is one printable line. */

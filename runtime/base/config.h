@@ -5,6 +5,7 @@
 
 #include "base/config_names.h"
 
+#define CONFIG_NET        96 /* bytes of a list of interfaces or of their addresses, its NUL included */
 #define CONFIG_LISTEN     64 /* bytes of an address to listen at, its NUL included */
 #define CONFIG_COPIES_MAX 5  /* the node's own copy, and as many holders of a shard as the core allows */
 
@@ -29,9 +30,11 @@ struct config {
     char token_file[CONFIG_PATH];      /* the job's secret; "": <save_dir>/<job>/secret, made by the first agent */
     char catalog_dir[CONFIG_PATH];     /* RocksDB; default <runtime_dir>/<job>/<node>/catalog */
     char hugetlb_mount[CONFIG_PATH];   /* tmpfs mount with huge=advise to take segments from; "" none */
-    char net_device[CONFIG_NAME];      /* interface for agent to agent traffic; "" = the one of the default address */
-    char net_address[CONFIG_NAME];     /* address other agents use; "" = first IPv4 address of net_device */
-    uint32_t net_port;                 /* 0: any */
+    char net_device[CONFIG_NET];  /* interfaces for agent to agent traffic (address_list.h); "" = the one of the default
+                                     address */
+    char net_address[CONFIG_NET]; /* addresses other agents use, one for each interface; "" = the first IPv4 address of
+                                     each net_device */
+    uint32_t net_port;            /* 0: any */
     char metrics_listen[CONFIG_LISTEN]; /* HOST:PORT of the agent's metrics (listen_address.h); "": none */
     char metrics_textfile[CONFIG_PATH]; /* the same metrics, for node_exporter; "": none */
     char trace_dir[CONFIG_PATH];        /* where a trace of each node is written; "": none */

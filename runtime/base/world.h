@@ -9,7 +9,7 @@
 
 #define WORLD_RANKS_MAX  (1u << 20)
 #define WORLD_SHARDS_MAX (1u << 24) /* of all ranks, twins counted each */
-#define ADDRESS_TEXT     64         /* "10.0.0.1:40123" or "[fe80::1]:40123" */
+#define ADDRESS_TEXT     96         /* "10.0.0.1:40123", or ADDRESSES_MAX of them (address_list.h) */
 
 #define NODE_INFO_FIELDS(F)       \
     F(str, name, CONFIG_NAME)     \

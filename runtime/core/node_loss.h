@@ -15,6 +15,10 @@ struct node_absence {
     enum on_node_loss on_node_loss;
 };
 
+/* How long after its last session a node may come back, by any of its addresses, before it counts as lost. A node that
+ * may stay silent for longer may also take longer to return. */
+uint64_t node_loss_back_ms(uint64_t peer_timeout_ms);
+
 enum node_loss { NODE_LOSS_NONE, NODE_LOSS_REPORT, NODE_LOSS_END_TRAINERS };
 
 enum node_loss node_loss_judge(const struct node_absence *absence, uint64_t now_ms);

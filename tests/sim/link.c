@@ -217,9 +217,10 @@ static void accepted(void *ctx)
     }
 }
 
-tck_status_t link_connect(struct link *link, const char *address, void *user, struct link_conn **out, struct error *err)
+tck_status_t link_connect(struct link *link, const char *address, size_t number, void *user, struct link_conn **out,
+                          struct error *err)
 {
-    (void)err;
+    (void)number, (void)err;
     struct link *to = link_at(address);
     struct link_conn *conn = conn_new(link);
     conn->user = user;
@@ -232,6 +233,11 @@ tck_status_t link_connect(struct link *link, const char *address, void *user, st
     conn->other->other = conn;
     sim_after(arrival(conn->other), to->host, accepted, conn->other);
     return TCK_OK;
+}
+
+const char *link_remote(const struct link_conn *conn)
+{
+    return conn->other != NULL ? conn->other->link->address : "";
 }
 
 void link_set_user(struct link_conn *conn, void *user)

@@ -281,6 +281,26 @@ Test(config, refuses_a_timeout_that_heartbeats_cannot_meet)
     loaded("{\"save_dir\":\"/s\",\"heartbeat_ms\":500,\"peer_timeout_ms\":1000}");
 }
 
+Test(config, takes_several_interfaces_and_addresses)
+{
+    struct config config = loaded("{\"save_dir\":\"/s\",\"net_device\":\"eth0,eth1\"}");
+    cr_expect_str_eq(config.net_device, "eth0,eth1");
+    config = loaded("{\"save_dir\":\"/s\",\"net_device\":\"eth0,eth1\",\"net_address\":\"10.0.0.1,10.0.1.1\"}");
+    cr_expect_str_eq(config.net_address, "10.0.0.1,10.0.1.1");
+}
+
+Test(config, refuses_what_is_no_list_of_interfaces_or_addresses)
+{
+    expect_refused("\"net_device\":\"eth0, eth1\"",
+                   "net_device: \" eth1\" is not one of a list: separate them by commas, without spaces");
+    expect_refused("\"net_address\":\"10.0.0.1,10.0.0.1\"", "net_address: 10.0.0.1 is in the list twice");
+    expect_refused("\"net_device\":\"a,b,c,d,e\"", "net_device: there are more than 4 in the list");
+    expect_refused(
+        "\"net_device\":\"eth0\",\"net_address\":\"10.0.0.1,10.0.1.1\"",
+        "net_address: there are 2, but net_device has 1: give one address for each interface, or only one of "
+        "the two keys");
+}
+
 Test(config, refuses_what_this_version_does_not_support)
 {
     expect_refused("\"redundancy\":\"parity\"", "redundancy: \"parity\" is not supported by this version");

@@ -53,3 +53,9 @@ Test(node_loss, is_acted_on_once)
     a.acted = true;
     cr_assert_eq(node_loss_judge(&a, SINCE + NODE_BACK_MS), NODE_LOSS_NONE);
 }
+
+Test(node_loss, a_longer_peer_timeout_is_the_time_to_return)
+{
+    cr_assert_eq(node_loss_back_ms(NODE_BACK_MS / 2), NODE_BACK_MS);
+    cr_assert_eq(node_loss_back_ms(3 * NODE_BACK_MS), 3 * NODE_BACK_MS);
+}

@@ -145,7 +145,7 @@ static struct link_conn *connect_them(void)
 {
     struct link_conn *conn;
     struct error err;
-    cr_assert_eq(link_connect(client.link, link_address(server.link), NULL, &conn, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(link_connect(client.link, link_address(server.link), 0, NULL, &conn, &err), TCK_OK, "%s", err.text);
     while (server.accepted == NULL) {
         loop_run(loop);
     }
@@ -278,7 +278,7 @@ Test(link, reports_a_closed_port_as_down)
     char address[ADDRESS_TEXT];
     snprintf(address, sizeof(address), "%s", link_address(server.link));
     free_end(&server);
-    cr_assert_eq(link_connect(client.link, address, NULL, &conn, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(link_connect(client.link, address, 0, NULL, &conn, &err), TCK_OK, "%s", err.text);
     run_until(&client.downs, 1);
 }
 
@@ -286,7 +286,7 @@ Test(link, closes_a_connection_that_is_still_connecting)
 {
     struct link_conn *conn;
     struct error err;
-    cr_assert_eq(link_connect(client.link, link_address(server.link), NULL, &conn, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(link_connect(client.link, link_address(server.link), 0, NULL, &conn, &err), TCK_OK, "%s", err.text);
     link_close(conn);
 }
 
@@ -327,10 +327,10 @@ Test(link, names_an_address_that_it_cannot_connect_to)
 {
     struct link_conn *conn;
     struct error err;
-    cr_expect_eq(link_connect(client.link, "[fe80::1]:4000", NULL, &conn, &err), TCK_ERR_UNSUPPORTED);
+    cr_expect_eq(link_connect(client.link, "[fe80::1]:4000", 0, NULL, &conn, &err), TCK_ERR_UNSUPPORTED);
     cr_expect_not_null(strstr(err.text, "IPv6"), "%s", err.text);
-    cr_expect_eq(link_connect(client.link, "10.0.0.1", NULL, &conn, &err), TCK_ERR_INVAL);
-    cr_expect_eq(link_connect(client.link, "10.0.0.1:0", NULL, &conn, &err), TCK_ERR_INVAL);
-    cr_expect_eq(link_connect(client.link, "10.0.0.1:70000", NULL, &conn, &err), TCK_ERR_INVAL);
-    cr_expect_eq(link_connect(client.link, "host:4000", NULL, &conn, &err), TCK_ERR_INVAL);
+    cr_expect_eq(link_connect(client.link, "10.0.0.1", 0, NULL, &conn, &err), TCK_ERR_INVAL);
+    cr_expect_eq(link_connect(client.link, "10.0.0.1:0", 0, NULL, &conn, &err), TCK_ERR_INVAL);
+    cr_expect_eq(link_connect(client.link, "10.0.0.1:70000", 0, NULL, &conn, &err), TCK_ERR_INVAL);
+    cr_expect_eq(link_connect(client.link, "host:4000", 0, NULL, &conn, &err), TCK_ERR_INVAL);
 }

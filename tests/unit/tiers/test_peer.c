@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sessions between agents: which agents are accepted, what is transferred, and how a loss is noticed. */
 #include "peer_rig.h"
+
+#include "base/clock.h"
 #include "tiers/peer_internal.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -210,7 +213,7 @@ static void stranger_open(const struct agent *agent)
         .loop = rig_loop, .device = "lo", .address = "127.0.0.1", .message = stranger_message, .down = stranger_down};
     struct error err;
     cr_assert_eq(link_new(&setup, &stranger.link, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(link_connect(stranger.link, peers_self(agent->peers)->address, NULL, &stranger.conn, &err), TCK_OK);
+    cr_assert_eq(link_connect(stranger.link, peers_self(agent->peers)->address, 0, NULL, &stranger.conn, &err), TCK_OK);
 }
 
 Test(peer, closes_a_connection_that_begins_with_something_else)
@@ -262,7 +265,7 @@ Test(peer, keeps_a_bounded_number_of_strangers_and_accepts_others_when_they_are_
     stranger_open(&a);
     for (int i = 1; i < CROWD; i++) {
         const char *address = peers_self(a.peers)->address;
-        cr_assert_eq(link_connect(stranger.link, address, NULL, &conn, &err), TCK_OK, "%s", err.text);
+        cr_assert_eq(link_connect(stranger.link, address, 0, NULL, &conn, &err), TCK_OK, "%s", err.text);
     }
     while (stranger.downs < CROWD - CROWD_MAX) {
         rig_run_ms(10);
@@ -273,6 +276,115 @@ Test(peer, keeps_a_bounded_number_of_strangers_and_accepts_others_when_they_are_
     strangers_until(0);
     rig_run_until(&a.ups, 1);
     link_free(stranger.link);
+}
+
+/* ---- several addresses ---- */
+
+/* The node of another agent, with a further address before its own. */
+static struct node_info with_address(const struct agent *other, const char *first)
+{
+    struct node_info node = *peers_self(other->peers);
+    snprintf(node.address, sizeof(node.address), "%s", first);
+    cr_assert(address_list_add(node.address, sizeof(node.address), peers_self(other->peers)->address));
+    return node;
+}
+
+static struct peer *want_at(struct agent *agent, const struct node_info *node)
+{
+    struct peer *peer;
+    struct error err;
+    cr_assert_eq(peers_want(agent->peers, node, &peer, &err), TCK_OK, "%s", err.text);
+    return peer;
+}
+
+Test(peer, is_reached_at_its_second_address_if_the_first_one_refuses)
+{
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    struct node_info node = with_address(&b, "127.0.0.9:1");
+    struct peer *to_b = want_at(&a, &node);
+    rig_run_until(&a.ups, 1);
+    cr_expect_str_eq(peer_address(to_b), peers_self(b.peers)->address);
+}
+
+/* Connections to it are never accepted. */
+static int open_deaf_listener(char text[ADDRESS_ITEM])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK + 8)}};
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&at, len) == 0 && listen(fd, 1) == 0 &&
+              getsockname(fd, (struct sockaddr *)&at, &len) == 0);
+    snprintf(text, ADDRESS_ITEM, "127.0.0.9:%u", ntohs(at.sin_port));
+    return fd;
+}
+
+Test(peer, is_reached_at_its_second_address_if_the_first_one_does_not_answer)
+{
+    char deaf[ADDRESS_ITEM];
+    int fd = open_deaf_listener(deaf);
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    struct node_info node = with_address(&b, deaf);
+    uint64_t began_ms = clock_ms();
+    want_at(&a, &node);
+    rig_run_until(&a.ups, 1);
+    cr_expect_geq(clock_ms() - began_ms, RIG_TIMEOUT_MS / 2, "the first address was not tried");
+    close(fd);
+}
+
+/* Pretends that the session uses the last address, so that the first one is checked at once. */
+static struct peer *meet_and_check(const char *first)
+{
+    struct peer *to_b, *to_a;
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+    struct node_info node = with_address(&b, first);
+    peer_set_node(to_b, &node);
+    to_b->addresses.in_use = 1;
+    to_b->check_at_ms = 0;
+    return to_b;
+}
+
+Test(peer, notices_that_an_address_that_it_does_not_use_does_not_answer)
+{
+    struct peer_reach reach[ADDRESSES_MAX];
+    struct peer *to_b = meet_and_check("127.0.0.9:1");
+    rig_run_ms(RIG_TIMEOUT_MS);
+    cr_assert_eq(peer_reach(to_b, reach), 2);
+    cr_expect(reach[0].failed && !reach[0].in_use);
+    cr_expect(!reach[1].failed && reach[1].in_use);
+    cr_expect_eq(a.downs, 0);
+}
+
+Test(peer, notices_that_an_address_answers_again)
+{
+    struct peer_reach reach[ADDRESSES_MAX];
+    struct peer *to_b = meet_and_check("127.0.0.9:1");
+    char *comma = strchr(to_b->node.address, ',');
+    cr_assert_not_null(comma);
+    memcpy(to_b->list.of[0], comma + 1, strlen(comma + 1) + 1);
+    snprintf(to_b->list.of[1], sizeof(to_b->list.of[1]), "127.0.0.9:1");
+    addresses_failed(&to_b->addresses, 0, 1);
+    rig_run_ms(RIG_TIMEOUT_MS);
+    cr_assert_eq(peer_reach(to_b, reach), 2);
+    cr_expect_not(reach[0].failed);
+    cr_expect_eq(b.downs, 0);
+    cr_expect_eq(b.ups, 1, "a check is no session");
+    cr_expect_eq(b.peers->stranger_count, 0, "the connection of a check stays");
+}
+
+Test(peer, is_freed_while_an_address_is_checked)
+{
+    char deaf[ADDRESS_ITEM];
+    int fd = open_deaf_listener(deaf);
+    struct peer *to_b = meet_and_check(deaf);
+    rig_run_ms(50);
+    cr_assert_not_null(to_b->check);
+    peers_unwant(a.peers, to_b);
+    rig_run_ms(50);
+    close(fd);
 }
 
 /* ---- a peer in another process ---- */

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which of a node's addresses a session is opened at, and for how long each is tried. Pure.
+ *
+ * A round tries every address once: first those that are not known to fail, in the node's order, then the others,
+ * beginning with the one that was tried longest ago. Between the addresses of a round there is no pause, and it ends
+ * within the time after which the node counts as lost, so one address that answers is enough to keep it. */
+#ifndef TCK_TIERS_PEER_ADDRESSES_H
+#define TCK_TIERS_PEER_ADDRESSES_H
+
+#include "base/address_list.h"
+
+#include <stdint.h>
+
+#define ADDRESS_NONE       UINT32_MAX
+#define ADDRESS_CHECK_MS   20000 /* an address that no session uses is checked so often */
+#define ADDRESS_HEALTHY_MS 60000 /* after having answered for so long, an earlier address is used again */
+
+struct peer_address {
+    bool tried;        /* in this round */
+    bool failed;       /* it did not answer when it was tried last */
+    uint64_t since_ms; /* when it first failed, or first answered, without a change since; 0: never tried */
+    uint64_t tried_ms; /* 0: never */
+};
+
+struct peer_addresses {
+    uint32_t count;
+    uint32_t in_use; /* by the session that is up; ADDRESS_NONE: there is no session, or its address is not known */
+    struct peer_address of[ADDRESSES_MAX];
+};
+
+/* A node with one address has the whole time-out for it; several share the time until the node counts as lost. */
+uint32_t addresses_limit_ms(const struct peer_addresses *a, uint32_t timeout_ms, uint32_t lost_ms);
+
+/* The next one of this round; ADDRESS_NONE: all were tried. */
+uint32_t addresses_next(const struct peer_addresses *a);
+void addresses_new_round(struct peer_addresses *a);
+void addresses_try(struct peer_addresses *a, uint32_t i, uint64_t now_ms);
+/* The outcome of a try, or of a session. True: it is news. */
+bool addresses_failed(struct peer_addresses *a, uint32_t i, uint64_t now_ms);
+bool addresses_answered(struct peer_addresses *a, uint32_t i, uint64_t now_ms);
+
+/* The address that no session uses and that is due to be checked; ADDRESS_NONE: none is. */
+uint32_t addresses_to_check(const struct peer_addresses *a, uint64_t now_ms);
+/* The address to which the session should return: an earlier one that has been healthy for a while. ADDRESS_NONE: it
+ * stays. */
+uint32_t addresses_better(const struct peer_addresses *a, uint64_t now_ms);
+
+#endif
