@@ -2,14 +2,17 @@
  * tierckpt doctor: checks this machine and, inside a job, finds launcher settings that are known to break recovery. */
 #include "cli/storage.h"
 
+#include "base/address_list.h"
 #include "base/path.h"
 #include "base/record.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <linux/io_uring.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,32 +86,105 @@ static void check_memory(struct report *report, const struct config *config)
 
 /* ---- network ------------------------------------------------------------------------------------------------- */
 
+static void name_interfaces(const struct ifaddrs *all, char *out, size_t cap)
+{
+    out[0] = '\0';
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET) {
+            size_t used = strlen(out);
+            snprintf(out + used, cap - used, "%s%s", used ? " " : "", i->ifa_name);
+        }
+    }
+}
+
+/* NULL: there is none with this name, or this address. */
+static const struct ifaddrs *find_interface(const struct ifaddrs *all, const char *device, const char *address)
+{
+    struct in_addr wanted = {0};
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        struct sockaddr_in in;
+        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET) {
+            continue;
+        }
+        memcpy(&in, i->ifa_addr, sizeof(in));
+        bool named = device[0] == '\0' || strcmp(i->ifa_name, device) == 0;
+        bool has =
+            address[0] == '\0' || (inet_pton(AF_INET, address, &wanted) == 1 && wanted.s_addr == in.sin_addr.s_addr);
+        if (named && has) {
+            return i;
+        }
+    }
+    return NULL;
+}
+
+static void check_interface(struct report *report, const struct ifaddrs *all, const char *device, const char *address)
+{
+    char detail[512], names[256], what[ADDRESS_ITEM * 2 + 16];
+    const struct ifaddrs *found = find_interface(all, device, address);
+    const char *how = found == NULL                           ? "IS NOT"
+                      : (found->ifa_flags & IFF_UP) == 0      ? "is, but switched off,"
+                      : (found->ifa_flags & IFF_RUNNING) == 0 ? "is, but without a carrier,"
+                                                              : "is";
+    bool works = found != NULL && (found->ifa_flags & IFF_UP) != 0 && (found->ifa_flags & IFF_RUNNING) != 0;
+    name_interfaces(all, names, sizeof(names));
+    snprintf(what, sizeof(what), "%s%s%s", device, device[0] && address[0] ? " with address " : "", address);
+    snprintf(detail, sizeof(detail), "%s %s among the IPv4 interfaces: %s", what, how, names);
+    tell(report, works ? GOOD : BAD, "network device", detail);
+}
+
 static void check_network(struct report *report, const struct config *config)
 {
+    struct address_list devices, addresses;
     struct ifaddrs *all = NULL;
-    char names[256] = "";
-    bool found = false;
     if (getifaddrs(&all) != 0) {
         tell(report, BAD, "network", "interfaces cannot be listed");
         return;
     }
-    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET) {
-            size_t used = strlen(names);
-            snprintf(names + used, sizeof(names) - used, "%s%s", used ? " " : "", i->ifa_name);
-            found = found || strcmp(i->ifa_name, config->net_device) == 0;
-        }
+    if (address_list_read(config->net_device, &devices, NULL) != TCK_OK ||
+        address_list_read(config->net_address, &addresses, NULL) != TCK_OK) {
+        devices.count = addresses.count = 0; /* config_load has refused that */
     }
-    freeifaddrs(all);
-    char detail[512];
-    if (config->net_device[0] == '\0') {
+    if (devices.count == 0) {
+        char names[256], detail[512];
+        name_interfaces(all, names, sizeof(names));
         snprintf(detail, sizeof(detail), "net_device is not set: UCX uses every interface of: %s", names);
         tell(report, NOTE, "network device", detail);
-    } else {
-        snprintf(detail, sizeof(detail), "%s %s among the IPv4 interfaces: %s", config->net_device,
-                 found ? "is" : "IS NOT", names);
-        tell(report, found ? GOOD : BAD, "network device", detail);
     }
+    for (size_t i = 0; i < devices.count || i < addresses.count; i++) {
+        check_interface(report, all, i < devices.count ? devices.of[i] : "",
+                        i < addresses.count ? addresses.of[i] : "");
+    }
+    freeifaddrs(all);
+}
+
+/* The addresses of other nodes, as this node's agent knows them. */
+static void check_paths(struct report *report, const struct cli *cli)
+{
+    json_t *status = NULL;
+    struct error err;
+    uint64_t good = 0, bad = 0;
+    if (control_ask(&cli->config, "status", NULL, CONTROL_MS, &status, &err) != TCK_OK) {
+        return; /* no job is running */
+    }
+    for (const json_t *n = json_first(json_get(status, "nodes")); n != NULL; n = json_next(n)) {
+        for (const json_t *a = json_first(json_get(n, "addresses")); a != NULL; a = json_next(a)) {
+            char detail[512];
+            snprintf(detail, sizeof(detail), "node %s does not answer at its address %s", text_of(n, "name"),
+                     text_of(a, "address"));
+            if (flag_of(a, "answers")) {
+                good++;
+            } else {
+                bad++;
+                tell(report, BAD, "network path", detail);
+            }
+        }
+    }
+    if (good > 0 && bad == 0) {
+        char detail[128];
+        snprintf(detail, sizeof(detail), "the other nodes answer at all their addresses (%" PRIu64 ")", good);
+        tell(report, GOOD, "network path", detail);
+    }
+    json_free(status);
 }
 
 /* ---- storage ------------------------------------------------------------------------------------------------- */
@@ -354,6 +430,7 @@ int cli_doctor(const struct cli *cli)
     check_pages(&report, &cli->config);
     check_memory(&report, &cli->config);
     check_network(&report, &cli->config);
+    check_paths(&report, cli);
     check_storage_in_time(&report, cli);
     check_grace(&report, cli);
     check_launcher(&report);

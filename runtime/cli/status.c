@@ -12,6 +12,17 @@
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
+/* A node that is lost answers at none of them. */
+static void print_silent_addresses(const json_t *node)
+{
+    for (const json_t *a = json_first(json_get(node, "addresses")); a != NULL; a = json_next(a)) {
+        if (strcmp(text_of(node, "state"), "up") == 0 && !flag_of(a, "answers")) {
+            printf("WARNING: node %s does not answer at its address %s; if the others fail, too, it is lost\n",
+                   text_of(node, "name"), text_of(a, "address"));
+        }
+    }
+}
+
 static void print_nodes(const json_t *answer)
 {
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
@@ -19,6 +30,7 @@ static void print_nodes(const json_t *answer)
             printf("WARNING: node %s is lost: nothing commits until it is back or the job is restarted\n",
                    text_of(n, "name"));
         }
+        print_silent_addresses(n);
     }
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
         printf("  node %-20s %-14s %-22s domain %s%s\n", text_of(n, "name"), text_of(n, "state"), text_of(n, "address"),

@@ -64,14 +64,34 @@ static json_t *version_json(struct version v)
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
-static json_t *nodes_json(const struct term_context *tc)
+/* All of them, and what this node knows of each. */
+static json_t *addresses_json(const struct peer *peer)
+{
+    json_t *list = json_array();
+    struct peer_reach reach[ADDRESSES_MAX];
+    size_t count = peer_reach(peer, reach);
+    for (size_t i = 0; i < count; i++) {
+        json_t *address = json_object();
+        json_add_str(address, "address", reach[i].address);
+        json_add_bool(address, "in_use", reach[i].in_use);
+        json_add_bool(address, "answers", !reach[i].failed);
+        json_add(list, NULL, address);
+    }
+    return list;
+}
+
+static json_t *nodes_json(const struct peers *peers, const struct term_context *tc)
 {
     json_t *nodes = json_array();
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        const struct peer *peer = n == tc->self ? NULL : peers_find(peers, tc->world.nodes[n].agent_id);
         json_t *node = json_object();
         json_add_str(node, "name", tc->world.nodes[n].name);
         json_add_str(node, "domain", tc->world.nodes[n].domain);
-        json_add_str(node, "address", tc->world.nodes[n].address);
+        json_add_str(node, "address", peer != NULL ? peer_address(peer) : tc->world.nodes[n].address);
+        if (peer != NULL) {
+            json_add(node, "addresses", addresses_json(peer));
+        }
         json_add_bool(node, "coordinator", n == 0);
         json_add_str(node, "state", node_state_name(report_node_state(tc, n)));
         json_add(nodes, NULL, node);
@@ -96,7 +116,7 @@ static json_t *trainers_json(const struct agent *agent)
     return trainers;
 }
 
-static void add_term(json_t *json, const struct report_term *t, const struct term_context *tc)
+static void add_term(json_t *json, const struct report_term *t, const struct agent *agent)
 {
     const struct decision *d = &t->decision;
     json_add(json, "committed", version_json(d->watermark));
@@ -113,7 +133,7 @@ static void add_term(json_t *json, const struct report_term *t, const struct ter
     json_add_u64(json, "shards_short_of_domains", t->shards_short);
     json_add_u64(json, "twin_divergences", t->divergences);
     json_add_str(json, "passed_over", t->passed_over);
-    json_add(json, "nodes", nodes_json(tc));
+    json_add(json, "nodes", nodes_json(agent->peers, agent->term_context));
 }
 
 static json_t *memory_json(const struct report_memory *m)
@@ -229,7 +249,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "training", training_json(&r));
     json_add_u64(json, "drain_ms", r.tally.drain_ms);
     if (r.in_term.joined) {
-        add_term(json, &r.in_term, agent->term_context);
+        add_term(json, &r.in_term, agent);
     }
     reply(client, json);
 }

@@ -199,6 +199,24 @@ static void nodes_lost(struct exposition *x, const struct report *r)
     }
 }
 
+static void sessions(struct exposition *x, const struct report *r)
+{
+    for (size_t i = 0; in_force(r) && i < ADDRESSES_MAX; i++) {
+        char number[16];
+        snprintf(number, sizeof(number), "%zu", i + 1);
+        labelled(x, "address", number, r->in_term.sessions[i]);
+    }
+}
+
+static void silent_addresses(struct exposition *x, const struct report *r)
+{
+    for (size_t i = 0; in_force(r) && i < REPORT_LOST_MAX && i < r->in_term.silent_count; i++) {
+        const struct report_silent *silent = &r->in_term.silent[i];
+        const struct label labels[] = {{"peer", silent->node}, {"address", silent->address}};
+        exposition_sample(x, labels, 2, 1, 0);
+    }
+}
+
 /* ---- versions ------------------------------------------------------------------------------------------------ */
 
 static void newest(struct exposition *x, const struct report *r, const char *tier, struct version v, uint64_t value)
@@ -503,6 +521,10 @@ static const struct {
      "Nodes of the term, as this one sees them. Only the coordinator has connections with all of them.", nodes},
     {"tierckpt_node_lost", "peer", FAMILY_GAUGE,
      "1 for each lost node that this one knows of; none is shown otherwise.", nodes_lost},
+    {"tierckpt_sessions", "address", FAMILY_GAUGE,
+     "Connected nodes, by which of their addresses is in use: 1 is the first in net_device or net_address.", sessions},
+    {"tierckpt_address_silent", "peer, address", FAMILY_GAUGE,
+     "1 for each address at which a connected node does not answer; none is shown otherwise.", silent_addresses},
     /* versions */
     {"tierckpt_newest_version_step", "tier", FAMILY_GAUGE,
      "Step of the newest committed version (memory) and of the newest one published in this term (storage).",

@@ -80,6 +80,22 @@ static void collect_nodes(const struct term_context *tc, struct report_term *t)
     }
 }
 
+/* A node that is down answers at none of its addresses, and is counted as such. */
+static void collect_addresses(const struct term_context *tc, struct report_term *t)
+{
+    for (uint32_t n = 0; n < tc->world.node_count; n++) {
+        struct peer_reach reach[ADDRESSES_MAX];
+        size_t count = report_node_state(tc, n) == NODE_UP ? peer_reach(tc->peers[n], reach) : 0;
+        for (size_t i = 0; i < count; i++) {
+            t->sessions[i] += reach[i].in_use;
+            if (reach[i].failed && t->silent_count++ < REPORT_LOST_MAX) {
+                t->silent[t->silent_count - 1] =
+                    (struct report_silent){.node = tc->world.nodes[n].name, .address = reach[i].address};
+            }
+        }
+    }
+}
+
 static void collect_term(const struct term_context *tc, struct report_term *t)
 {
     if (tc == NULL) {
@@ -98,6 +114,7 @@ static void collect_term(const struct term_context *tc, struct report_term *t)
         t->version_bytes += tc->world.shards[i].image_bytes;
     }
     collect_nodes(tc, t);
+    collect_addresses(tc, t);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------------------ */

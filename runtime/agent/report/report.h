@@ -11,11 +11,12 @@
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
 #include "agent/tally.h"
+#include "base/address_list.h"
 #include "base/config.h"
 #include "base/trouble.h"
 #include "core/slot.h"
 
-#define REPORT_LOST_MAX 16 /* lost nodes that are named; all are counted */
+#define REPORT_LOST_MAX 16 /* lost nodes and silent addresses that are named; all are counted */
 
 enum node_state { NODE_SELF, NODE_UP, NODE_NOT_CONNECTED, NODE_LOST, NODE_STATES };
 static inline const char *node_state_name(enum node_state state)
@@ -24,6 +25,11 @@ static inline const char *node_state_name(enum node_state state)
         [NODE_SELF] = "self", [NODE_UP] = "up", [NODE_NOT_CONNECTED] = "not connected", [NODE_LOST] = "lost"};
     return names[state];
 }
+
+/* An address of another node at which it does not answer. */
+struct report_silent {
+    const char *node, *address;
+};
 
 /* Of the memory tier. */
 struct report_memory {
@@ -44,6 +50,9 @@ struct report_term {
     const char *passed_over; /* why an older version was restored; "": none was */
     uint64_t nodes[NODE_STATES];
     const char *lost[REPORT_LOST_MAX];
+    uint64_t sessions[ADDRESSES_MAX]; /* by the number of the other node's address */
+    uint64_t silent_count;
+    struct report_silent silent[REPORT_LOST_MAX];
 };
 
 struct report_trainers {

@@ -36,6 +36,10 @@ static struct report in_a_term(void)
     r.in_term.nodes[NODE_UP] = 2;
     r.in_term.nodes[NODE_LOST] = 1;
     r.in_term.lost[0] = "n3";
+    r.in_term.sessions[0] = 5;
+    r.in_term.sessions[1] = 1;
+    r.in_term.silent_count = 1;
+    r.in_term.silent[0] = (struct report_silent){.node = "n4", .address = "10.0.0.4:40000"};
     r.in_term.decision.watermark = (struct version){4, 120};
     return r;
 }
@@ -83,6 +87,8 @@ Test(metrics_text, reports_what_is_committed_and_what_is_lost)
     expect_line(&r, "tierckpt_newest_version_step{job_id=\"llm\",node=\"n7\",tier=\"memory\"} 120");
     expect_line(&r, "tierckpt_nodes{job_id=\"llm\",node=\"n7\",state=\"lost\"} 1");
     expect_line(&r, "tierckpt_node_lost{job_id=\"llm\",node=\"n7\",peer=\"n3\"} 1");
+    expect_line(&r, "tierckpt_sessions{job_id=\"llm\",node=\"n7\",address=\"2\"} 1");
+    expect_line(&r, "tierckpt_address_silent{job_id=\"llm\",node=\"n7\",peer=\"n4\",address=\"10.0.0.4:40000\"} 1");
     expect_line(&r, "tierckpt_ranks{job_id=\"llm\",node=\"n7\"} 16");
     expect_line(&r, "tierckpt_updated_timestamp_seconds{job_id=\"llm\",node=\"n7\"} 1700000000.123");
 }
@@ -108,6 +114,8 @@ Test(metrics_text, a_node_whose_term_is_over_says_nothing_of_the_job)
     r.in_term.closed = true;
     expect_line(&r, "tierckpt_term_over{job_id=\"llm\",node=\"n7\"} 1");
     expect_no_sample(&r, "tierckpt_node_lost");
+    expect_no_sample(&r, "tierckpt_sessions");
+    expect_no_sample(&r, "tierckpt_address_silent");
     expect_no_sample(&r, "tierckpt_nodes");
     expect_no_sample(&r, "tierckpt_coordinator");
     expect_no_sample(&r, "tierckpt_ranks");
