@@ -249,6 +249,20 @@ make_net() {
     in_node=enter
     settings="$settings"',"net_device":"net0"'
 }
+# make_nets NODE...: the same with two networks: each node has net0 (10.77.0.N) on one switch and net1 (10.77.1.N) on another.
+make_nets() {
+    local node i=0 net
+    make_net "$@"
+    ip -n "tck$$-switch" link add bridge1 type bridge && ip -n "tck$$-switch" link set bridge1 up
+    for node in "$@"; do
+        i=$((i + 1))
+        ip -n "tck$$-switch" link add "to1-$node" type veth peer name net1 netns "tck$$-$node"
+        ip -n "tck$$-switch" link set "to1-$node" master bridge1 up
+        ip -n "tck$$-$node" address add "10.77.1.$i/24" dev net1
+        ip -n "tck$$-$node" link set net1 up
+    done
+    settings=${settings/'"net_device":"net0"'/'"net_device":"net0,net1"'}
+}
 remove_net() {
     local node
     for node in "${net_nodes[@]}"; do ip netns delete "tck$$-$node" 2>/dev/null; done
@@ -259,5 +273,8 @@ enter() {
     shift
     exec ip netns exec "tck$$-$node" "$@"
 }
+# cut_link NODE, heal_link NODE: its net0, at the switch. cut_link1 and heal_link1: its net1.
+cut_link1() { fault "link cut"; ip -n "tck$$-switch" link set "to1-$1" down; }
+heal_link1() { ip -n "tck$$-switch" link set "to1-$1" up; }
 cut_link() { fault "link cut"; ip -n "tck$$-switch" link set "to-$1" down; }
 heal_link() { ip -n "tck$$-switch" link set "to-$1" up; }
