@@ -2,11 +2,14 @@
  * The order in which a node's addresses are tried. */
 #include "tiers/peer_addresses.h"
 
-uint32_t addresses_limit_ms(const struct peer_addresses *a, uint32_t timeout_ms, uint32_t lost_ms)
-{
-    uint32_t share_ms = a->count > 1 ? lost_ms / a->count : timeout_ms;
+#define DOUBLINGS_MAX 16
 
-    return share_ms < timeout_ms ? share_ms : timeout_ms;
+uint32_t addresses_limit_ms(const struct peer_addresses *a, uint32_t timeout_ms, uint32_t round_ms)
+{
+    uint64_t share_ms = a->count > 1 ? round_ms / a->count : timeout_ms;
+
+    share_ms <<= a->rounds < DOUBLINGS_MAX ? a->rounds : DOUBLINGS_MAX;
+    return share_ms < timeout_ms ? (uint32_t)share_ms : timeout_ms;
 }
 
 /* True if x comes before y. */
@@ -30,11 +33,22 @@ uint32_t addresses_next(const struct peer_addresses *a)
     return best;
 }
 
-void addresses_new_round(struct peer_addresses *a)
+static void begin_round(struct peer_addresses *a, uint32_t rounds)
 {
+    a->rounds = rounds;
     for (uint32_t i = 0; i < a->count; i++) {
         a->of[i].tried = false;
     }
+}
+
+void addresses_new_round(struct peer_addresses *a)
+{
+    begin_round(a, a->rounds < UINT32_MAX ? a->rounds + 1 : a->rounds);
+}
+
+void addresses_first_round(struct peer_addresses *a)
+{
+    begin_round(a, 0);
 }
 
 void addresses_try(struct peer_addresses *a, uint32_t i, uint64_t now_ms)

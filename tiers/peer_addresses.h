@@ -2,8 +2,9 @@
  * Which of a node's addresses a session is opened at, and for how long each is tried. Pure.
  *
  * A round tries every address once: first those that are not known to fail, in the node's order, then the others,
- * beginning with the one that was tried longest ago. Between the addresses of a round there is no pause, and it ends
- * within the time after which the node counts as lost, so one address that answers is enough to keep it. */
+ * beginning with the one that was tried longest ago. Between the addresses of a round there is no pause. The first round
+ * is over before the node counts as lost, so one address that answers is enough to keep it; each later one gives every
+ * address more time, in case the node is only slow. */
 #ifndef TCK_TIERS_PEER_ADDRESSES_H
 #define TCK_TIERS_PEER_ADDRESSES_H
 
@@ -24,16 +25,19 @@ struct peer_address {
 
 struct peer_addresses {
     uint32_t count;
+    uint32_t rounds; /* that are over without a session */
     uint32_t in_use; /* by the session that is up; ADDRESS_NONE: there is no session, or its address is not known */
     struct peer_address of[ADDRESSES_MAX];
 };
 
-/* A node with one address has the whole time-out for it; several share the time until the node counts as lost. */
-uint32_t addresses_limit_ms(const struct peer_addresses *a, uint32_t timeout_ms, uint32_t lost_ms);
+/* How long an address is tried: the whole time-out if it is the only one. Several share the time of the first round, and
+ * get twice as much in each later one, up to the time-out. */
+uint32_t addresses_limit_ms(const struct peer_addresses *a, uint32_t timeout_ms, uint32_t round_ms);
 
 /* The next one of this round; ADDRESS_NONE: all were tried. */
 uint32_t addresses_next(const struct peer_addresses *a);
 void addresses_new_round(struct peer_addresses *a);
+void addresses_first_round(struct peer_addresses *a); /* a session has begun or ended */
 void addresses_try(struct peer_addresses *a, uint32_t i, uint64_t now_ms);
 /* The outcome of a try, or of a session. True: it is news. */
 bool addresses_failed(struct peer_addresses *a, uint32_t i, uint64_t now_ms);

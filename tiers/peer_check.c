@@ -13,7 +13,7 @@ uint32_t peer_try_ms(const struct peer *peer)
 {
     const struct peers_setup *setup = &peer->peers->setup;
 
-    return addresses_limit_ms(&peer->addresses, setup->timeout_ms, setup->lost_ms);
+    return addresses_limit_ms(&peer->addresses, setup->timeout_ms, setup->round_ms);
 }
 
 void peer_address_failed(struct peer *peer, const char *at, const char *why)
@@ -71,7 +71,7 @@ static void begin(struct peer *peer, uint32_t number, uint64_t now_ms)
     struct error err;
 
     memcpy(peer->check_at, peer->list.of[number], sizeof(peer->check_at));
-    peer->check_deadline_ms = now_ms + peer_try_ms(peer);
+    peer->check_deadline_ms = now_ms + peer->peers->setup.timeout_ms;
     peer->check = channel_open(peer, peer->check_at, WIRE_CONTROL, 1, &err);
     if (peer->check == NULL) {
         fail(peer, err.text);

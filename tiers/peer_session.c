@@ -51,7 +51,7 @@ static void plan_again(struct peer *peer)
     bool silent = a->count > 1 && a->in_use != ADDRESS_NONE && a->of[a->in_use].failed;
 
     a->in_use = ADDRESS_NONE;
-    addresses_new_round(a);
+    addresses_first_round(a);
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
     if (silent) {
         plan_connect(peer, 0);
@@ -114,7 +114,7 @@ static void note_address(struct session *session)
     const char *at = session->ours ? session->at : link_remote(session->control->conn);
 
     peer_set_node(peer, &session->control->auth.node);
-    addresses_new_round(&peer->addresses);
+    addresses_first_round(&peer->addresses);
     peer->addresses.in_use = peer_number_of(peer, at);
     peer_address_answered(peer, at);
     check_plan(peer, clock_ms());

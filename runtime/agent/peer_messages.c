@@ -20,6 +20,7 @@
 #include "agent/storage/health.h"
 #include "agent/trainers/trainer_control.h"
 #include "base/log.h"
+#include "core/holder.h"
 #include "core/node_loss.h"
 #include "tiers/peer.h"
 
@@ -419,6 +420,14 @@ static void keep_port(struct agent *agent)
     hard_state_put(agent->state, &kept);
 }
 
+/* Neither may a node count as lost before all its addresses were tried, nor may a start take the job over from trainers
+ * whose agent answers at one of them. */
+static uint32_t round_ms(const struct config *config)
+{
+    uint64_t back_ms = node_loss_back_ms(config->peer_timeout_ms);
+    return back_ms < HOLDER_ANSWER_MS ? (uint32_t)back_ms : HOLDER_ANSWER_MS;
+}
+
 tck_status_t peer_messages_open(struct agent *agent, struct error *err)
 {
     const struct config *c = &agent->config;
@@ -433,7 +442,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .port = c->net_port ? (uint16_t)c->net_port : port_before(agent),
         .heartbeat_ms = c->heartbeat_ms,
         .timeout_ms = c->peer_timeout_ms,
-        .lost_ms = (uint32_t)node_loss_back_ms(c->peer_timeout_ms),
+        .round_ms = round_ms(c),
         .transfer_timeout_ms = 3 * c->peer_timeout_ms,
         .ctx = agent,
         .beat = make_beat,

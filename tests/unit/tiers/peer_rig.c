@@ -174,7 +174,7 @@ void agent_open(struct agent *agent, uint64_t id, const char *job, uint8_t secre
                                 .address = "127.0.0.1",
                                 .heartbeat_ms = RIG_HEARTBEAT_MS,
                                 .timeout_ms = RIG_TIMEOUT_MS,
-                                .lost_ms = RIG_TIMEOUT_MS,
+                                .round_ms = RIG_TIMEOUT_MS,
                                 .transfer_timeout_ms = 2000,
                                 .ctx = agent,
                                 .beat = on_beat,

@@ -84,6 +84,21 @@ Test(peer_addresses, a_round_ends_before_the_node_is_lost)
     }
 }
 
+/* A node that is only slow, because it is overloaded, is reached in the end. */
+Test(peer_addresses, each_later_round_gives_more_time_up_to_the_timeout)
+{
+    struct peer_addresses a = of(2);
+    cr_expect_eq(addresses_limit_ms(&a, 3000, 2000), 1000);
+    addresses_new_round(&a);
+    cr_expect_eq(addresses_limit_ms(&a, 3000, 2000), 2000);
+    for (int i = 0; i < 100; i++) {
+        addresses_new_round(&a);
+        cr_expect_eq(addresses_limit_ms(&a, 3000, 2000), 3000);
+    }
+    addresses_first_round(&a);
+    cr_expect_eq(addresses_limit_ms(&a, 3000, 2000), 1000);
+}
+
 Test(peer_addresses, those_that_no_session_uses_are_checked_now_and_then)
 {
     struct peer_addresses a = of(3);
