@@ -243,6 +243,11 @@ static void isolate_now(void *ctx)
     link_isolate(ctx, faults_lasting(500, 9000));
 }
 
+static void fail_network(void)
+{
+    link_network_fails(any_host(), faults_lasting(500, 9000));
+}
+
 /* ---- in the middle of drains and recoveries ---------------------------------------------------------------------- */
 
 /* A pending drain waits for the pause after a failed drain, and the agent that is responsible for it dies; or one node
@@ -313,9 +318,9 @@ void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct 
 static const struct {
     enum trait trait;
     void (*fault)(void);
-} special[] = {{TRAIT_FREEZES, freeze},        {TRAIT_SLOW, interrupt},     {TRAIT_ISOLATES, isolate},
-               {TRAIT_SECOND, launch_second},  {TRAIT_FULL, storage_fills}, {TRAIT_POWER, power_go_soon},
-               {TRAIT_CLOCK_JUMPS, jump_clock}};
+} special[] = {{TRAIT_FREEZES, freeze},         {TRAIT_SLOW, interrupt},       {TRAIT_ISOLATES, isolate},
+               {TRAIT_SECOND, launch_second},   {TRAIT_FULL, storage_fills},   {TRAIT_POWER, power_go_soon},
+               {TRAIT_CLOCK_JUMPS, jump_clock}, {TRAIT_NETWORKS, fail_network}};
 
 static bool inject_special(void)
 {

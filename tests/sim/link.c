@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAKE_US (60 * MS) /* after this time, an agent that was stopped has received everything */
+#define FIRST_NETWORK 10        /* what its addresses begin with */
+#define WAKE_US       (60 * MS) /* after this time, an agent that was stopped has received everything */
 
 struct link {
     struct link_setup setup;
@@ -25,6 +26,7 @@ struct link_conn {
     struct link *link;
     struct link_conn *other; /* NULL until it is accepted */
     struct link_conn *next;
+    unsigned network;
     void *user;
     bool closed, dying, dead; /* dying: the `down` event is in flight */
     uint64_t arrives_us;
@@ -68,10 +70,16 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     (void)err;
     struct link *link = calloc(1, sizeof(*link));
     *link = (struct link){.setup = *setup, .host = sim.current};
-    /* Each agent gets a new port unless it requests the previous one. */
-    snprintf(link->address, sizeof(link->address), "10.%u.%u.%u:%u", sim.current->index >> 16,
-             sim.current->index >> 8 & 255, sim.current->index & 255,
-             setup->port ? setup->port : 10000 + sim.current->life % 50000);
+    for (unsigned n = 0; n < (sim_trait(TRAIT_NETWORKS) ? NETWORKS : 1); n++) {
+        char address[ADDRESS_ITEM];
+        /* Each agent gets a new port unless it requests the previous one. */
+        snprintf(address, sizeof(address), "%u.%u.%u.%u:%u", FIRST_NETWORK + n, sim.current->index >> 16,
+                 sim.current->index >> 8 & 255, sim.current->index & 255,
+                 setup->port ? setup->port : 10000 + sim.current->life % 50000);
+        if (!address_list_add(link->address, sizeof(link->address), address)) {
+            abort();
+        }
+    }
     sim.current->link = link;
     *out = link;
     return TCK_OK;
@@ -93,14 +101,22 @@ void link_environment(const char *device)
     (void)device;
 }
 
-static struct link *link_at(const char *address)
+static bool is_at(const struct link *link, unsigned network, const char *address)
 {
-    unsigned a = 0, b = 0, c = 0;
-    if (sscanf(address, "10.%u.%u.%u:", &a, &b, &c) != 3 || (a << 16 | b << 8 | c) >= sim.host_count) {
+    struct address_list list;
+    return address_list_read(link->address, &list, NULL) == TCK_OK && network < list.count &&
+           strcmp(list.of[network], address) == 0;
+}
+
+static struct host *host_at(const char *address, unsigned *network_out)
+{
+    unsigned network = 0, a = 0, b = 0, c = 0;
+    if (sscanf(address, "%u.%u.%u.%u:", &network, &a, &b, &c) != 4 || network < FIRST_NETWORK ||
+        network >= FIRST_NETWORK + NETWORKS || (a << 16 | b << 8 | c) >= sim.host_count) {
         return NULL;
     }
-    struct link *link = sim.hosts[a << 16 | b << 8 | c].link;
-    return link != NULL && !link->closed && strcmp(link->address, address) == 0 ? link : NULL;
+    *network_out = network - FIRST_NETWORK;
+    return &sim.hosts[a << 16 | b << 8 | c];
 }
 
 /* ---- the end of a connection ------------------------------------------------------------------------------------- */
@@ -179,14 +195,40 @@ void link_isolate(struct host *host, uint64_t for_us)
     }
 }
 
-static bool reaches(const struct host *a, const struct host *b)
+static bool is_cut(const struct host *host, unsigned network)
 {
-    return a == b || (a->isolated_until_us <= sim.us && b->isolated_until_us <= sim.us);
+    return host->isolated_until_us > sim.us || host->cut_until_us[network] > sim.us;
+}
+
+static bool reaches(const struct host *a, const struct host *b, unsigned network)
+{
+    return a == b || (!is_cut(a, network) && !is_cut(b, network));
 }
 
 static void hold(struct link_conn *conn, uint64_t until_us)
 {
     conn->arrives_us = conn->arrives_us > until_us ? conn->arrives_us : until_us;
+}
+
+void link_network_fails(struct host *host, uint64_t for_us)
+{
+    unsigned network = (unsigned)sim_between(0, NETWORKS - 1);
+    host->is_cut_silently = sim_chance(50);
+    sim_log("network %u of %s fails%s for %.3f s", network, host->name, host->is_cut_silently ? " silently" : "",
+            (double)for_us / (double)S);
+    host->cut_until_us[network] = sim.us + for_us;
+    for (struct link_conn *conn = host->link != NULL ? host->link->conns : NULL; conn != NULL; conn = conn->next) {
+        if (conn->other == NULL || conn->closed || conn->network != network) {
+            continue;
+        }
+        if (host->is_cut_silently) {
+            hold(conn, sim.us + for_us);
+            hold(conn->other, sim.us + for_us);
+        } else {
+            conn_die(conn, latency_us());
+            conn_die(conn->other, latency_us());
+        }
+    }
 }
 
 void link_stall(struct host *a, struct host *b, uint64_t for_us)
@@ -221,15 +263,25 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
                           struct error *err)
 {
     (void)number, (void)err;
-    struct link *to = link_at(address);
+    unsigned network = 0;
+    struct host *host = host_at(address, &network);
+    struct link *to = host != NULL ? host->link : NULL;
     struct link_conn *conn = conn_new(link);
     conn->user = user;
+    conn->network = network;
     *out = conn;
-    if (to == NULL || !reaches(link->host, to->host)) {
+    if (host != NULL && !reaches(link->host, host, network)) {
+        if (!link->host->is_cut_silently && !host->is_cut_silently) {
+            conn_die(conn, latency_us());
+        }
+        return TCK_OK;
+    }
+    if (to == NULL || to->closed || !is_at(to, network, address)) {
         conn_die(conn, latency_us());
         return TCK_OK;
     }
     conn->other = conn_new(to);
+    conn->other->network = network;
     conn->other->other = conn;
     sim_after(arrival(conn->other), to->host, accepted, conn->other);
     return TCK_OK;
@@ -237,7 +289,12 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
 
 const char *link_remote(const struct link_conn *conn)
 {
-    return conn->other != NULL ? conn->other->link->address : "";
+    struct address_list list;
+    const struct link *from = conn->other != NULL ? conn->other->link : NULL;
+    if (from == NULL || address_list_read(from->address, &list, NULL) != TCK_OK || conn->network >= list.count) {
+        return "";
+    }
+    return strstr(from->address, list.of[conn->network]);
 }
 
 void link_set_user(struct link_conn *conn, void *user)

@@ -78,6 +78,8 @@ struct sim {
 
 extern struct sim sim;
 
+#define NETWORKS 2
+
 /* Traits of schedules. They use no random numbers of the schedule, so adding a trait does not change other schedules.
  */
 enum trait {
@@ -106,9 +108,10 @@ enum trait {
     TRAIT_TIMERS_FIRST,     /* an agent that was stopped runs due timers before it handles what has arrived */
     TRAIT_STANDS_STILL,     /* the coordinator's agent is stopped during a recovery */
     /* Numbers that leave most schedules in which planted faults are found as they were. */
-    TRAIT_FULL = 58,        /* storage is full at times */
-    TRAIT_POWER = 774,      /* storage loses what was not synced */
-    TRAIT_CLOCK_JUMPS = 793 /* the clocks of machines jump */
+    TRAIT_FULL = 58,         /* storage is full at times */
+    TRAIT_POWER = 774,       /* storage loses what was not synced */
+    TRAIT_CLOCK_JUMPS = 793, /* the clocks of machines jump */
+    TRAIT_NETWORKS = 797     /* machines have two networks, of which one fails at times */
 };
 bool sim_trait(enum trait trait);
 
@@ -141,23 +144,25 @@ struct host {
     struct loop *loop;
     struct link *link;
     uint32_t life;
-    uint32_t heap_owner;        /* of its agent (heap.h) */
-    jmp_buf death;              /* target of _exit */
-    uint32_t dies_in;           /* number of externally visible operations until it dies; 0: it does not */
-    bool storage_refused;       /* storage refuses this host */
-    uint64_t full_until_us;     /* it finds no room on storage until then */
-    uint64_t hangs_until_us;    /* calls to storage return at this time */
-    uint64_t clock_ahead_us;    /* how far its clock is ahead of the simulated time */
-    int64_t wall_ahead_ms;      /* the same for its wall clock, which may also be behind */
-    uint64_t stopped_until_us;  /* its agent does not run (SIGSTOP) */
-    uint64_t short_until_us;    /* out of memory until then: some jobs cannot be submitted to a pool */
-    bool noisy;                 /* some chunks that it receives have wrong bytes */
-    bool interrupts;            /* a fault occurs while it sends its next chunk */
-    bool isolates;              /* it is isolated once it has sent its next READY */
-    uint64_t isolated_until_us; /* it has no connections until then */
-    bool gone;                  /* the machine is down */
-    bool ran;                   /* its agent's code has run since the last check */
-    bool changed;               /* the contents of its memory may have changed since the last check */
+    uint32_t heap_owner;             /* of its agent (heap.h) */
+    jmp_buf death;                   /* target of _exit */
+    uint32_t dies_in;                /* number of externally visible operations until it dies; 0: it does not */
+    bool storage_refused;            /* storage refuses this host */
+    uint64_t full_until_us;          /* it finds no room on storage until then */
+    uint64_t hangs_until_us;         /* calls to storage return at this time */
+    uint64_t clock_ahead_us;         /* how far its clock is ahead of the simulated time */
+    int64_t wall_ahead_ms;           /* the same for its wall clock, which may also be behind */
+    uint64_t stopped_until_us;       /* its agent does not run (SIGSTOP) */
+    uint64_t short_until_us;         /* out of memory until then: some jobs cannot be submitted to a pool */
+    bool noisy;                      /* some chunks that it receives have wrong bytes */
+    bool interrupts;                 /* a fault occurs while it sends its next chunk */
+    bool isolates;                   /* it is isolated once it has sent its next READY */
+    uint64_t isolated_until_us;      /* it has no connections until then */
+    uint64_t cut_until_us[NETWORKS]; /* the same for one of its networks, */
+    bool is_cut_silently;            /* where it then gets no answer at all */
+    bool gone;                       /* the machine is down */
+    bool ran;                        /* its agent's code has run since the last check */
+    bool changed;                    /* the contents of its memory may have changed since the last check */
     pid_t pid;
     struct object *listener;
     struct parked *parked;
@@ -351,6 +356,8 @@ void link_stall(struct host *a, struct host *b, uint64_t for_us);
 
 /* Cuts all connections of a host, and prevents new ones for this time. */
 void link_isolate(struct host *host, uint64_t for_us);
+/* The same for one of its two networks, with errors or silently. */
+void link_network_fails(struct host *host, uint64_t for_us);
 
 /* ---- launch.c, rank.c: trainers ---------------------------------------------------------------------------------- */
 
