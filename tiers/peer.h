@@ -38,7 +38,7 @@ struct peers_setup {
     const char *device, *address; /* of this agent: lists (base/address_list.h) */
     uint16_t port;
     uint32_t heartbeat_ms, timeout_ms;
-    uint32_t round_ms; /* of a peer with several addresses, each is tried once within this time */
+    uint32_t round_ms;            /* of a peer with several addresses, each is tried once within this time */
     uint32_t transfer_timeout_ms; /* without progress a transfer fails */
     void *ctx;
     /* Beat: an opaque payload carried by every heartbeat we send (the decision); len at most PEER_BEAT_MAX, 0 for none.

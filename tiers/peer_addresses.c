@@ -38,6 +38,7 @@ static void begin_round(struct peer_addresses *a, uint32_t rounds)
     a->rounds = rounds;
     for (uint32_t i = 0; i < a->count; i++) {
         a->of[i].tried = false;
+        a->of[i].begun_ms = 0;
     }
 }
 
@@ -53,8 +54,15 @@ void addresses_first_round(struct peer_addresses *a)
 
 void addresses_try(struct peer_addresses *a, uint32_t i, uint64_t now_ms)
 {
-    a->of[i].tried = true;
     a->of[i].tried_ms = now_ms;
+    if (a->of[i].begun_ms == 0) {
+        a->of[i].begun_ms = now_ms;
+    }
+}
+
+void addresses_refused(struct peer_addresses *a, uint32_t i, uint64_t now_ms, uint32_t limit_ms)
+{
+    a->of[i].tried = a->count == 1 || a->rounds > 0 || now_ms >= a->of[i].begun_ms + limit_ms;
 }
 
 static bool note(struct peer_address *address, bool failed, uint64_t now_ms)
@@ -71,6 +79,7 @@ static bool note(struct peer_address *address, bool failed, uint64_t now_ms)
 
 bool addresses_failed(struct peer_addresses *a, uint32_t i, uint64_t now_ms)
 {
+    a->of[i].tried = true;
     return note(&a->of[i], true, now_ms);
 }
 

@@ -16,6 +16,17 @@ uint32_t peer_try_ms(const struct peer *peer)
     return addresses_limit_ms(&peer->addresses, setup->timeout_ms, setup->round_ms);
 }
 
+bool peer_address_refused(struct peer *peer, const char *at)
+{
+    uint32_t number = peer_number_of(peer, at);
+
+    if (number == ADDRESS_NONE) {
+        return false;
+    }
+    addresses_refused(&peer->addresses, number, clock_ms(), peer_try_ms(peer));
+    return !peer->addresses.of[number].tried;
+}
+
 void peer_address_failed(struct peer *peer, const char *at, const char *why)
 {
     uint32_t number = peer_number_of(peer, at);

@@ -119,6 +119,8 @@ struct session *session_of_bulk(const struct link_conn *conn);
 /* How long one of its addresses is tried. */
 uint32_t peer_try_ms(const struct peer *peer);
 /* What a session or an attempt to make one has shown. Logged if it is news and the peer has several addresses. */
+/* True: it is tried again soon. */
+bool peer_address_refused(struct peer *peer, const char *at);
 void peer_address_failed(struct peer *peer, const char *at, const char *why);
 void peer_address_answered(struct peer *peer, const char *at);
 /* A session has begun: the first check follows after a random time, since many sessions may begin at once. */

@@ -33,15 +33,20 @@ static void back_off(struct peer *peer)
     peer->backoff_ms = peer->backoff_ms > PEER_BACKOFF_MAX_MS / 2 ? PEER_BACKOFF_MAX_MS : peer->backoff_ms * 2;
 }
 
-/* After an attempt of ours: the next address at once, and a pause once all were tried. */
-static void plan_next(struct peer *peer)
+/* After an attempt of ours at this address: the next one at once, the same one after a short pause, or, once all were
+ * tried, the first one after a longer pause. */
+static void plan_next(struct peer *peer, uint32_t tried)
 {
-    if (peer->up == NULL && addresses_next(&peer->addresses) != ADDRESS_NONE) {
+    uint32_t next = addresses_next(&peer->addresses);
+
+    if (peer->up != NULL || next == ADDRESS_NONE) {
+        addresses_new_round(&peer->addresses);
+        back_off(peer);
+    } else if (next == tried) {
+        plan_connect(peer, PEER_BACKOFF_MIN_MS);
+    } else {
         peer->connect_at_ms = clock_ms();
-        return;
     }
-    addresses_new_round(&peer->addresses);
-    back_off(peer);
 }
 
 /* After a session. If its address has become silent, there is no reason to wait before the next one is tried. */
@@ -88,14 +93,13 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
     struct peers *peers = peer->peers;
 
     if (peer->making == session) {
-        bool ours = session->ours;
         peer->making = NULL;
-        session_free(session);
-        if (ours) {
-            plan_next(peer);
+        if (session->ours) {
+            plan_next(peer, peer_number_of(peer, session->at));
         } else {
             back_off(peer);
         }
+        session_free(session);
         return;
     }
     peer->up = NULL;
@@ -161,11 +165,17 @@ static void give_up_making(struct session *session, const char *why)
 {
     struct peer *peer = session->peer;
 
+    bool again = false;
+
     snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
-    if (peers_may_complain(peer->peers)) {
+    if (peer->up != NULL) {
+        peer_address_failed(peer, session->at, why); /* the agent is alive, so it is not being restarted */
+    } else {
+        again = peer_address_refused(peer, session->at);
+    }
+    if (!again && peers_may_complain(peer->peers)) {
         log_warn("no session with node %s at %s: %s", peer->node.name, session->at, why);
     }
-    peer_address_failed(peer, session->at, why);
     session_end(session, TCK_ERR_UNREACHABLE, why, true);
 }
 

@@ -11,11 +11,13 @@ static struct peer_addresses of(uint32_t count)
     return (struct peer_addresses){.count = count, .in_use = ADDRESS_NONE};
 }
 
+/* The next one, which gives no answer. */
 static uint32_t try_next(struct peer_addresses *a, uint64_t now_ms)
 {
     uint32_t i = addresses_next(a);
     if (i != ADDRESS_NONE) {
         addresses_try(a, i, now_ms);
+        addresses_failed(a, i, now_ms);
     }
     return i;
 }
@@ -36,6 +38,7 @@ Test(peer_addresses, those_that_fail_come_last_the_longest_untried_first)
     struct peer_addresses a = of(3);
     addresses_failed(&a, 0, NOW + 5);
     addresses_failed(&a, 1, NOW);
+    addresses_first_round(&a);
     cr_expect_eq(try_next(&a, NOW + 10), 2);
     cr_expect_eq(try_next(&a, NOW + 10), 1);
     cr_expect_eq(try_next(&a, NOW + 10), 0);
@@ -45,9 +48,40 @@ Test(peer_addresses, one_that_answers_again_has_its_place_again)
 {
     struct peer_addresses a = of(2);
     addresses_failed(&a, 0, NOW);
+    addresses_first_round(&a);
     cr_expect_eq(addresses_next(&a), 1);
     addresses_answered(&a, 0, NOW + 1);
     cr_expect_eq(addresses_next(&a), 0);
+}
+
+/* An agent that is being restarted refuses at all its addresses. */
+Test(peer_addresses, one_that_refuses_is_tried_again_for_a_while_and_does_not_fail)
+{
+    struct peer_addresses a = of(2);
+    for (uint64_t ms = 0; ms < 1000; ms += 100) {
+        cr_expect_eq(addresses_next(&a), 0);
+        addresses_try(&a, 0, NOW + ms);
+        addresses_refused(&a, 0, NOW + ms + 1, 1000);
+    }
+    addresses_refused(&a, 0, NOW + 1000, 1000);
+    cr_expect_eq(addresses_next(&a), 1);
+    cr_expect_not(a.of[0].failed);
+    addresses_first_round(&a);
+    addresses_try(&a, 0, NOW + 2000);
+    addresses_refused(&a, 0, NOW + 2001, 1000);
+    cr_expect_eq(addresses_next(&a), 0, "its time begins again with the round");
+    addresses_new_round(&a);
+    addresses_try(&a, 0, NOW + 3000);
+    addresses_refused(&a, 0, NOW + 3001, 2000);
+    cr_expect_eq(addresses_next(&a), 1, "later rounds are not in a hurry");
+}
+
+Test(peer_addresses, a_single_one_that_refuses_ends_the_round)
+{
+    struct peer_addresses a = of(1);
+    addresses_try(&a, 0, NOW);
+    addresses_refused(&a, 0, NOW, 3000);
+    cr_expect_eq(addresses_next(&a), ADDRESS_NONE);
 }
 
 Test(peer_addresses, a_change_is_news_once)
