@@ -93,7 +93,9 @@ static void begin(struct peer *peer, uint32_t number, uint64_t now_ms)
 
 void check_plan(struct peer *peer, uint64_t now_ms)
 {
-    peer->check_at_ms = now_ms + peers_random() % ADDRESS_CHECK_MS;
+    if (peer->addresses.count > 1) {
+        peer->check_at_ms = now_ms + peers_random() % ADDRESS_CHECK_MS;
+    }
 }
 
 void check_tick(struct peer *peer, uint64_t now_ms)

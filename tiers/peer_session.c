@@ -33,13 +33,15 @@ static void back_off(struct peer *peer)
     peer->backoff_ms = peer->backoff_ms > PEER_BACKOFF_MAX_MS / 2 ? PEER_BACKOFF_MAX_MS : peer->backoff_ms * 2;
 }
 
-/* After an attempt of ours at this address: the next one at once, the same one after a short pause, or, once all were
- * tried, the first one after a longer pause. */
+/* After an attempt at this address (ADDRESS_NONE: the other agent's): the next one at once, the same one after a short
+ * pause, or, once all were tried, the first one after a longer pause. */
 static void plan_next(struct peer *peer, uint32_t tried)
 {
     uint32_t next = addresses_next(&peer->addresses);
 
-    if (peer->up != NULL || next == ADDRESS_NONE) {
+    if (tried == ADDRESS_NONE) {
+        back_off(peer);
+    } else if (peer->up != NULL || next == ADDRESS_NONE) {
         addresses_new_round(&peer->addresses);
         back_off(peer);
     } else if (next == tried) {
@@ -93,13 +95,10 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
     struct peers *peers = peer->peers;
 
     if (peer->making == session) {
+        uint32_t tried = session->ours ? peer_number_of(peer, session->at) : ADDRESS_NONE;
         peer->making = NULL;
-        if (session->ours) {
-            plan_next(peer, peer_number_of(peer, session->at));
-        } else {
-            back_off(peer);
-        }
         session_free(session);
+        plan_next(peer, tried);
         return;
     }
     peer->up = NULL;

@@ -181,7 +181,7 @@ static void check_paths(struct report *report, const struct cli *cli)
     }
     if (good > 0 && bad == 0) {
         char detail[128];
-        snprintf(detail, sizeof(detail), "the other nodes answer at all their addresses (%" PRIu64 ")", good);
+        snprintf(detail, sizeof(detail), "none of the %" PRIu64 " addresses of other nodes is known to fail", good);
         tell(report, GOOD, "network path", detail);
     }
     json_free(status);
