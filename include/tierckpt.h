@@ -179,6 +179,8 @@ TCK_API void tck_detach(tck_client_t *client, int job_done);
 
 #define TCK_MAX_NDIM 8
 #define TCK_MAX_KEY  1023 /* bytes of a record's key or group, without the NUL */
+#define TCK_MAX_HEAD 4096 /* bytes of a record's head */
+#define TCK_MAX_FILE 127  /* bytes of a file's name */
 
 /* X(name, bytes per element, safetensors name). FP8 kinds are carried as bytes. */
 #define TCK_DTYPE_MAP(X)     \
@@ -219,7 +221,7 @@ typedef enum tck_memory {
 
 /* One piece of a tensor, contiguous in C order, in the memory of this rank. */
 typedef struct tck_record {
-    size_t struct_size; /* one that ends before `memory` means TCK_HOST */
+    size_t struct_size; /* one that ends before `memory` means TCK_HOST, one that ends before `head` no head */
     const char *key;    /* UTF-8 name of the whole tensor, the same on every rank that holds a piece of it */
     tck_dtype_t dtype;
     uint32_t ndim;                       /* 0 for a scalar, at most TCK_MAX_NDIM */
@@ -233,6 +235,9 @@ typedef struct tck_record {
     tck_when_t when;
     tck_memory_t memory; /* kind of memory at addr; not a part of the layout */
     int device;          /* TCK_CUDA: number of the device, as the CUDA runtime counts in this process */
+    const void *head;    /* bytes that files have directly before the piece, so that a reader of another format finds both
+                            as one range; copied. NULL: none */
+    size_t head_bytes;   /* at most TCK_MAX_HEAD; a part of the layout, while the bytes are not */
 } tck_record_t;
 #define TCK_RECORD_INIT TCK_SIZED(tck_record_t)
 
@@ -243,8 +248,10 @@ typedef struct tck_record {
 TCK_API TCK_MUST_CHECK tck_status_t tck_add_record(tck_client_t *client, const tck_record_t *record,
                                                    uint32_t *record_out);
 
+#define TCK_METADATA_KEY "__file__/.metadata"
+
 /* Adds an opaque blob of at most capacity bytes, which the library holds and which is empty at first. replica_group is
- * as in a record. */
+ * as in a record. The content of a blob with the key TCK_METADATA_KEY also becomes the file .metadata of each version. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity,
                                                  const char *replica_group);
 
@@ -277,6 +284,18 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_address(tck_client_t *client, uint32
 /* Closes the table of records, agrees on the layout with all ranks, and makes the agents allocate and touch all the
  * memory that later saves need. Collective. TCK_ERR_NOSPC: the text has the bytes that are needed and allowed. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_register(tck_client_t *client);
+
+/* Where a record or a blob lies in each published version of this layout. */
+typedef struct tck_place {
+    size_t struct_size;
+    char file[TCK_MAX_FILE + 1]; /* name in the version's directory */
+    uint64_t offset, bytes;      /* of its data in the file, without a head; a blob begins with its length (u64) */
+} tck_place_t;
+#define TCK_PLACE_INIT TCK_SIZED(tck_place_t)
+
+/* Call them after tck_register. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_record_place(tck_client_t *client, uint32_t record, tck_place_t *place_out);
+TCK_API TCK_MUST_CHECK tck_status_t tck_blob_place(tck_client_t *client, const char *key, tck_place_t *place_out);
 
 /* ---- save ---------------------------------------------------------------------------------------------------- */
 

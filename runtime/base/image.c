@@ -26,6 +26,8 @@ struct walk {
     const struct shard *shard;
     uint32_t next_record, next_filler;
     uint64_t at;
+    uint64_t begin; /* of the next record, or of the end; valid if `placed` */
+    bool placed;
 };
 
 static uint64_t record_align(const struct record *record)
@@ -33,18 +35,30 @@ static uint64_t record_align(const struct record *record)
     return record->bytes >= IMAGE_LARGE_BYTES ? IMAGE_ALIGN : IMAGE_SMALL_ALIGN;
 }
 
+/* A gap that is too long for one filler is cut: with a head in it, it may have IMAGE_ALIGN bytes and more. */
+static uint64_t filler_end(uint64_t at, uint64_t gap_end)
+{
+    return gap_end - at < IMAGE_ALIGN ? gap_end : at + IMAGE_ALIGN / 2;
+}
+
 static bool walk_next(struct walk *walk, struct entry *out)
 {
     const struct shard *shard = walk->shard;
     bool at_end = walk->next_record == shard->record_count;
     const struct record *record = at_end ? NULL : &walk->records[shard->records[walk->next_record]];
-    uint64_t begin = align_up(walk->at, at_end ? IMAGE_ALIGN : record_align(record));
 
-    if (begin > walk->at) {
-        *out = (struct entry){.filler = walk->next_filler++, .begin = walk->at, .end = begin};
+    if (!walk->placed) {
+        walk->begin = at_end ? align_up(walk->at, IMAGE_ALIGN)
+                             : align_up(walk->at + record->head_bytes, record_align(record));
+        walk->placed = true;
+    }
+    if (walk->begin > walk->at) {
+        *out = (struct entry){
+            .filler = walk->next_filler++, .begin = walk->at, .end = filler_end(walk->at, walk->begin)};
     } else if (!at_end) {
-        *out = (struct entry){.record = record, .begin = begin, .end = begin + record->bytes};
+        *out = (struct entry){.record = record, .begin = walk->at, .end = walk->at + record->bytes};
         walk->next_record++;
+        walk->placed = false;
     } else {
         return false;
     }

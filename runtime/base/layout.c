@@ -44,9 +44,17 @@ static tck_status_t check_key(const char *key, struct error *err)
 #define RECORD_BYTES_BEFORE_MEMORY \
     ((offsetof(tck_record_t, memory) + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *))
 
+/* And before they had a head. */
+#define RECORD_BYTES_BEFORE_HEAD offsetof(tck_record_t, head)
+
 static tck_memory_t memory_of(const tck_record_t *record)
 {
-    return record->struct_size < sizeof(*record) ? TCK_HOST : record->memory;
+    return record->struct_size < RECORD_BYTES_BEFORE_HEAD ? TCK_HOST : record->memory;
+}
+
+static size_t head_bytes_of(const tck_record_t *record)
+{
+    return record->struct_size < sizeof(*record) || record->head == NULL ? 0 : record->head_bytes;
 }
 
 static tck_status_t check_kind(const tck_record_t *record, struct error *err)
@@ -62,6 +70,10 @@ static tck_status_t check_kind(const tck_record_t *record, struct error *err)
     }
     if ((unsigned)memory_of(record) > TCK_CUDA) {
         return error_set(err, TCK_ERR_INVAL, "unknown kind of memory %d", (int)record->memory);
+    }
+    if (head_bytes_of(record) > TCK_MAX_HEAD) {
+        return error_set(err, TCK_ERR_INVAL, "a head of %zu bytes, at most %d are allowed", record->head_bytes,
+                         TCK_MAX_HEAD);
     }
     return TCK_OK;
 }
@@ -135,7 +147,14 @@ static bool make_room(struct layout *layout)
     return true;
 }
 
-/* Stores the record, with copies of key and group. */
+static uint8_t *copy_head(const struct record *record)
+{
+    uint8_t *head = record->head_bytes == 0 ? NULL : malloc(record->head_bytes);
+
+    return head == NULL ? NULL : memcpy(head, record->head, record->head_bytes);
+}
+
+/* Stores the record, with copies of key, group and head. */
 static tck_status_t append(struct layout *layout, const struct record *record, const char *key, const char *group,
                            uint32_t *index_out, struct error *err)
 {
@@ -143,9 +162,11 @@ static tck_status_t append(struct layout *layout, const struct record *record, c
 
     copy.key = strdup(key);
     copy.group = strdup(group == NULL ? "" : group);
-    if (copy.key == NULL || copy.group == NULL || !make_room(layout)) {
+    copy.head = copy_head(record);
+    if (copy.key == NULL || copy.group == NULL || (copy.head == NULL && copy.head_bytes > 0) || !make_room(layout)) {
         free(copy.key);
         free(copy.group);
+        free(copy.head);
         return error_set(err, TCK_ERR_NOMEM, "no memory for record %u", layout->record_count);
     }
     if (index_out != NULL) {
@@ -171,7 +192,11 @@ tck_status_t layout_add(struct layout *layout, const tck_record_t *record, uint3
                            .memory = memory_of(record),
                            .device = memory_of(record) == TCK_HOST ? 0 : record->device,
                            .addr = record->addr,
-                           .bytes = bytes};
+                           .bytes = bytes,
+                           .head_bytes = (uint32_t)head_bytes_of(record)};
+    if (mine.head_bytes > 0) {
+        mine.head = (uint8_t *)(uintptr_t)record->head; /* copied by append */
+    }
     dims_bytes = record->ndim * sizeof(uint64_t);
     memcpy(mine.global_shape, record->global_shape, dims_bytes);
     memcpy(mine.offset, record->offset, dims_bytes);
@@ -471,6 +496,7 @@ static void free_record(struct record *record)
 {
     free(record->key);
     free(record->group);
+    free(record->head);
     if (record->blob) {
         free(record->addr);
     }

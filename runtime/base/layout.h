@@ -13,7 +13,7 @@ struct layout {
     struct shard *shards; /* sorted by id */
 };
 
-/* Copies key and group. Names the key in every error: bad key, shape, overflow. index_out may be NULL. */
+/* Copies key, group and head. Names the key in every error: bad key, shape, overflow. index_out may be NULL. */
 must_check tck_status_t layout_add(struct layout *layout, const tck_record_t *record, uint32_t *index_out,
                                    struct error *err);
 must_check tck_status_t layout_add_blob(struct layout *layout, const char *key, uint64_t capacity, const char *group,

@@ -4,7 +4,8 @@
  * A shard is all records of a rank that share one replica group. Its image is a safetensors file: an 8-byte length, a
  * JSON header padded with spaces so that data begins at a multiple of 4096, then the records: 64-byte aligned, 4096
  * from 1 MiB on, large ones first, then by key; gaps are U8 entries "__pad_<n>". A blob is a 1-D U8 entry of 8 +
- * capacity bytes: its length (u64 LE), its bytes, zeros. "__metadata__" holds DCP_SHARDING_INFO for every entry, and
+ * capacity bytes: its length (u64 LE), its bytes, zeros. A record may have a head: bytes that end where it begins, at
+ * the end of the gap before it. "__metadata__" holds DCP_SHARDING_INFO for every entry, and
  * the global shape of every tensor (docs/formats.md). The image header depends on the record table alone, so twins
  * print the same bytes. */
 #ifndef TCK_BASE_RECORD_H
@@ -29,6 +30,8 @@ struct record {
     int device; /* of TCK_CUDA memory */
     void *addr; /* of a blob: the library's own buffer of local_shape[0] bytes, prefix included */
     uint64_t bytes;
+    uint8_t *head; /* owned; NULL: none */
+    uint32_t head_bytes;
     /* Set by layout_build: */
     uint32_t shard;        /* index into layout.shards */
     uint64_t image_offset; /* from the start of the image */

@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define RECORD_ALIGN 64 /* of the image; no other record fits between two that are closer than this */
-
 static bool lies_here(const struct record *record, int device)
 {
     return record->memory == TCK_CUDA && record->device == device && record->bytes > 0;
@@ -22,13 +20,11 @@ static uint32_t pieces_of(const struct record *record)
     return (uint32_t)((record->bytes + KERNELS_PIECE_BYTES - 1) / KERNELS_PIECE_BYTES);
 }
 
-/* Whether the move's part of the image may be extended to the end of this record. */
+/* Whether the move's part of the image may be extended to the end of this record, between which and the move there is
+ * no other record. */
 static bool continues(const struct move *move, const struct record *record)
 {
-    uint64_t end = move->image_offset + move->bytes;
-    uint64_t next = (end + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
-
-    return move->addr == 0 && is_small(record) && record->image_offset <= next &&
+    return move->addr == 0 && is_small(record) &&
            record->image_offset + record->bytes - move->image_offset <= MOVE_GATHERED_MOST;
 }
 
@@ -45,7 +41,8 @@ static void add_pieces(struct copy_plan *list, struct move *move, const struct r
     }
 }
 
-static void add_record(struct copy_plan *list, const struct record *record, uint64_t addr)
+/* follows: no other record lies between it and the one that was added last. */
+static void add_record(struct copy_plan *list, const struct record *record, uint64_t addr, bool follows)
 {
     struct move *move;
     uint64_t end;
@@ -55,7 +52,7 @@ static void add_record(struct copy_plan *list, const struct record *record, uint
             (struct move){.image_offset = record->image_offset, .bytes = record->bytes, .addr = addr};
         return;
     }
-    if (list->move_count == 0 || !continues(&list->moves[list->move_count - 1], record)) {
+    if (list->move_count == 0 || !follows || !continues(&list->moves[list->move_count - 1], record)) {
         list->moves[list->move_count++] =
             (struct move){.image_offset = record->image_offset, .first = list->piece_count};
     }
@@ -108,6 +105,7 @@ tck_status_t copy_plan_build(const struct layout *layout, const struct shard *sh
                              struct copy_plan *out, struct error *err)
 {
     struct copy_plan list = {0};
+    bool follows = true;
     tck_status_t status = allocate(layout, shard, device, &list, err);
 
     if (status != TCK_OK) {
@@ -117,8 +115,9 @@ tck_status_t copy_plan_build(const struct layout *layout, const struct shard *sh
         const struct record *record = &layout->records[shard->records[i]];
 
         if (lies_here(record, device)) {
-            add_record(&list, record, addrs[shard->records[i]]);
+            add_record(&list, record, addrs[shard->records[i]], follows);
         }
+        follows = lies_here(record, device) || (follows && record->bytes == 0);
     }
     settle_single(&list);
     list.stale = list.piece_count > 0;

@@ -151,19 +151,20 @@ void device_digest_free(struct device_digest *digest, const struct cuda_calls *c
 /* ---- on the host --------------------------------------------------------------------------------------------- */
 
 /* Adds the CRCs of the image's bytes between two offsets. */
-static void add_stretch(const uint8_t *image, uint64_t from, uint64_t to, uint64_t image_bytes, uint32_t *sums)
+static void add_stretch(const uint8_t *bytes_from, uint64_t from, uint64_t to, uint64_t image_bytes, uint32_t *sums)
 {
     while (from < to) {
         uint32_t chunk = (uint32_t)(from / CHUNK_BYTES);
         uint64_t end = (uint64_t)chunk * CHUNK_BYTES + chunk_size(image_bytes, chunk);
         uint64_t bytes = (to < end ? to : end) - from;
-        uint32_t crc = ~crc32c(~0u, image + from, bytes); /* begins with 0 and is not inverted, so that of zeros it
+        uint32_t crc = ~crc32c(~0u, bytes_from, bytes); /* begins with 0 and is not inverted, so that of zeros it
                                                              is 0 */
 
         if (crc != 0) {
             sums[chunk] ^= digest_core_shift(crc, end - from - bytes);
         }
         from += bytes;
+        bytes_from += bytes;
     }
 }
 
@@ -172,11 +173,11 @@ void host_digest_add(const struct layout *layout, const struct shard *shard, con
     add_stretch(image, 0, shard->header_bytes, shard->image_bytes, sums);
     for (uint32_t i = 0; i < shard->record_count; i++) {
         const struct record *record = &layout->records[shard->records[i]];
-        uint64_t at = record->image_offset;
+        uint64_t at = record->image_offset, bytes = record->memory == TCK_HOST ? record->bytes : 0;
 
-        if (record->memory == TCK_HOST) {
-            add_stretch(image, at, at + record->bytes, shard->image_bytes, sums);
-        }
+        /* Not as they are in the image, where a copy under way may have put zeros over them. */
+        add_stretch(record->head, at - record->head_bytes, at, shard->image_bytes, sums);
+        add_stretch(image + at, at, at + bytes, shard->image_bytes, sums);
     }
 }
 

@@ -230,6 +230,17 @@ void slots_close(struct slots *slots)
 
 /* ---- the fixed part of an image ------------------------------------------------------------------------------ */
 
+void image_put_heads(uint8_t *image, const struct layout *layout, const struct shard *shard)
+{
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        const struct record *record = &layout->records[shard->records[i]];
+
+        if (record->head_bytes > 0) {
+            memcpy(image + record->image_offset - record->head_bytes, record->head, record->head_bytes);
+        }
+    }
+}
+
 /* Written for each snapshot: a change to the slot since its last use would otherwise enter its digests, and with them
  * every copy. */
 void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct layout *layout,
@@ -246,4 +257,5 @@ void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct l
         at = record->image_offset + record->bytes;
     }
     memset(image + at, 0, shard->image_bytes - at);
+    image_put_heads(image, layout, shard);
 }

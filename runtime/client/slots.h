@@ -51,8 +51,10 @@ static inline uint8_t *slot_image(const struct shard_slots *shard, uint32_t slot
     return shard->base + slot * shard->segment.slot_stride;
 }
 
-/* Writes the constant part of an image: the header, and zeros between the records. */
+/* Writes the constant part of an image: the header, and heads and zeros between the records. */
 void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct layout *layout,
                   const struct shard *shard);
+/* Writes the heads again: copies from devices put zeros between the records that they copy together. */
+void image_put_heads(uint8_t *image, const struct layout *layout, const struct shard *shard);
 
 #endif

@@ -150,6 +150,9 @@ static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg
         device_digests_send(worker->session, worker->slots, worker->step);
     }
     tck_status_t finished = devices_finish(worker->devices, status == TCK_OK ? err : NULL);
+    for (uint32_t i = 0; i < grant->count; i++) {
+        image_put_heads(images[i].image, worker->layout, &worker->layout->shards[images[i].shard]);
+    }
     return status == TCK_OK ? finished : status;
 }
 

@@ -5,6 +5,7 @@
 #include "base/world.h"
 #include <endian.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,13 @@ const char *tck_published_errmsg(const tck_published_t *published)
 void published_set_error(const struct error *err)
 {
     open_error = *err;
+}
+
+void published_file_name(struct hash128 shard, char *out, size_t size)
+{
+    char name[MANIFEST_FILE_NAME];
+    manifest_file_name(shard, name);
+    snprintf(out, size, "%s", name);
 }
 
 /* ---- open -------------------------------------------------------------------------------------------------------- */

@@ -22,6 +22,9 @@ must_check tck_status_t published_open(const struct config *config, struct versi
 bool published_own(const struct tck_published *published, const char *key, const struct box *box, uint32_t rank,
                    uint64_t *index_out, uint32_t *owners_out);
 
+/* The name of a shard's file in the directory of a version, at most size - 1 bytes of it. */
+void published_file_name(struct hash128 shard, char *out, size_t size);
+
 /* Sets what tck_published_errmsg(NULL) says in this thread. */
 void published_set_error(const struct error *err);
 

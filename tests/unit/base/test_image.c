@@ -63,6 +63,59 @@ Test(image, aligns_small_records_to_64_and_large_ones_to_4096)
     layout_free(&layout);
 }
 
+static void add_with_head(struct layout *layout, const char *key, uint64_t elements, size_t head_bytes)
+{
+    static const char head[TCK_MAX_HEAD] = "head";
+    tck_record_t record = {.struct_size = sizeof(record),
+                           .key = key,
+                           .dtype = TCK_U8,
+                           .ndim = 1,
+                           .global_shape = {elements},
+                           .local_shape = {elements},
+                           .addr = memory,
+                           .replica_group = "dp",
+                           .head = head,
+                           .head_bytes = head_bytes};
+    struct error err = {0};
+    cr_assert_eq(layout_add(layout, &record, NULL, &err), TCK_OK, "%s", err.text);
+}
+
+Test(image, has_room_for_a_head_before_a_record_and_its_header_passes)
+{
+    struct layout layout = {0};
+    add_with_head(&layout, "a", 3, 64);
+    add_with_head(&layout, "b", 0, 65);
+    add_with_head(&layout, "c", 5, TCK_MAX_HEAD);
+    add_with_head(&layout, "large1", (1 << 20) + 4095, 1);
+    add_with_head(&layout, "large2", 1 << 20, 4095);
+    add_with_head(&layout, "large3", 1 << 20, TCK_MAX_HEAD);
+    const struct shard *shard = build(&layout);
+    const struct record *r = layout.records;
+    uint64_t data = shard->header_bytes;
+    cr_assert_eq(r[3].image_offset, data + 4096);
+    cr_assert_eq(r[4].image_offset, r[3].image_offset + (1 << 20) + 2 * 4096, "the rest of a page is one byte short");
+    cr_assert_eq(r[5].image_offset, r[4].image_offset + (1 << 20) + 4096);
+    cr_assert_eq(r[0].image_offset, r[5].image_offset + (1 << 20) + 64);
+    cr_assert_eq(r[1].image_offset, r[0].image_offset + 128);
+    cr_assert_eq(r[2].image_offset, r[1].image_offset + 4096);
+    passes(shard);
+    layout_free(&layout);
+}
+
+Test(image, of_records_with_heads_has_the_same_entries_but_for_fillers)
+{
+    struct layout with = {0}, without = {0};
+    add_with_head(&with, "w", 64, 64);
+    add_with_head(&without, "w", 64, 0);
+    const struct shard *a = build(&with), *b = build(&without);
+    cr_assert_not(hash128_is(a->id, b->id), "another place of its records is another layout");
+    cr_assert_eq(a->records[0], b->records[0]);
+    cr_assert_arr_eq(with.records[0].head, "head", 4);
+    cr_assert_null(without.records[0].head);
+    layout_free(&with);
+    layout_free(&without);
+}
+
 Test(image, passes_its_own_check_with_every_kind_of_entry)
 {
     struct layout layout = {0};

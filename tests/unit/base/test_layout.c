@@ -3,6 +3,7 @@
 #include "base/layout.h"
 
 #include <criterion/criterion.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,26 @@ Test(layout, refuses_unknown_kinds_and_sizes)
     record = tensor("w", NULL, 1);
     record.addr = NULL;
     refuses(record, "address");
+    record = tensor("w", NULL, 1);
+    record.head = record.addr;
+    record.head_bytes = TCK_MAX_HEAD + 1;
+    refuses(record, "head");
+}
+
+Test(layout, takes_records_of_programs_built_before_there_were_heads)
+{
+    struct layout layout = {0};
+    struct error err = {0};
+    tck_record_t record = tensor("w", NULL, 1);
+    record.memory = TCK_CUDA;
+    record.device = 1;
+    record.head = "not there";
+    record.head_bytes = 5;
+    record.struct_size = offsetof(tck_record_t, head);
+    cr_assert_eq(layout_add(&layout, &record, NULL, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(layout.records[0].memory, TCK_CUDA);
+    cr_assert_null(layout.records[0].head);
+    layout_free(&layout);
 }
 
 Test(layout, takes_scalars_and_empty_pieces)

@@ -79,7 +79,9 @@ void rig_add(struct rig *rig, int device, uint64_t bytes, bool eager)
                            .addr = tensor->addr,
                            .when = tensor->eager ? TCK_EAGER : TCK_LAZY,
                            .memory = device == RIG_HOST ? TCK_HOST : TCK_CUDA,
-                           .device = device};
+                           .device = device,
+                           .head = tensor->key,
+                           .head_bytes = rig->heads && rig->count % 2 == 0 ? strlen(tensor->key) : 0};
     rig_ok(rig, tck_add_record(rig->client, &record, &tensor->number));
 }
 
@@ -188,7 +190,7 @@ bool rig_image_has(struct rig *rig, const struct tensor *tensor, uint8_t value)
 }
 
 /* The records are in the order of their offsets in a shard; there is one. */
-static bool gaps_are_zero(struct rig *rig)
+static bool gaps_are_right(struct rig *rig)
 {
     const struct shard *shard = &rig->client->layout.shards[0];
     const uint8_t *image = fake_agent_image(&rig->agent, 0);
@@ -196,8 +198,11 @@ static bool gaps_are_zero(struct rig *rig)
 
     for (uint32_t i = 0; i <= shard->record_count; i++) {
         const struct record *record = i < shard->record_count ? &rig->client->layout.records[shard->records[i]] : NULL;
-        uint64_t end = record == NULL ? shard->image_bytes : record->image_offset;
+        uint64_t end = record == NULL ? shard->image_bytes : record->image_offset - record->head_bytes;
 
+        if (record != NULL && memcmp(image + end, record->key, record->head_bytes) != 0) {
+            return false;
+        }
         for (; at < end; at++) {
             if (image[at] != 0) {
                 return false;
@@ -215,7 +220,7 @@ bool rig_image_holds(struct rig *rig, uint8_t value)
             return false;
         }
     }
-    return gaps_are_zero(rig);
+    return gaps_are_right(rig);
 }
 
 void rig_save(struct rig *rig, uint64_t step)

@@ -26,6 +26,7 @@ struct rig {
     void *streams[STANDIN_DEVICES]; /* the training's */
     struct tensor *tensors;
     uint32_t count;
+    bool heads; /* every other record that is added has one, as long as the key is */
 };
 
 /* Starts the agent and attaches. Any error ends the program. */
@@ -43,7 +44,7 @@ void rig_launch_fill(struct rig *rig, uint8_t value);
 void rig_sync(struct rig *rig);
 /* True if all tensors hold this value. */
 bool rig_holds(const struct rig *rig, uint8_t value);
-/* True if the newest sealed images hold this value, with zeros in the gaps. */
+/* True if the newest sealed images hold this value, with heads and zeros in the gaps. */
 bool rig_image_holds(struct rig *rig, uint8_t value);
 bool rig_image_has(struct rig *rig, const struct tensor *tensor, uint8_t value);
 /* A save that must succeed; returns when the agent knows of it. */

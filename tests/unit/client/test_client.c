@@ -3,6 +3,7 @@
 #include "base/image_check.h"
 #include "client/client.h"
 #include "fake_agent.h"
+#include "published/published.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -243,6 +244,45 @@ Test(client, slot_is_the_file_image_with_zeros_between_records)
     cr_assert_eq(bytes, shard->image_bytes);
     cr_assert_eq(image[bytes - 1], 0, "the filler at the end has what was there before");
     cr_assert_eq(memcmp(image + t.client->layout.records[0].image_offset, t.weights, sizeof(t.weights)), 0);
+    tck_detach(t.client, 0);
+}
+
+Test(client, a_head_lies_right_before_its_record_at_the_place_that_is_known_after_the_registration)
+{
+    struct trainer t;
+    tck_place_t place = TCK_PLACE_INIT, blob = TCK_PLACE_INIT;
+    char name[TCK_MAX_FILE + 1];
+    uint8_t byte = 7;
+    uint32_t number;
+    tck_record_t record = {.struct_size = sizeof(record),
+                           .key = "byte",
+                           .dtype = TCK_U8,
+                           .addr = &byte,
+                           .head = "the head",
+                           .head_bytes = 8};
+    attach(&t);
+    add_records(&t, NULL);
+    ok(&t, tck_add_record(t.client, &record, &number));
+    cr_assert_eq(tck_record_place(t.client, number, &place), TCK_ERR_INVAL, "there is no layout yet");
+    ok(&t, tck_register(t.client));
+    save(&t, 1);
+    ok(&t, tck_record_place(t.client, number, &place));
+    ok(&t, tck_blob_place(t.client, "rng", &blob));
+    const uint8_t *image = fake_agent_image(&agent, 0);
+    cr_assert_eq(place.bytes, 1);
+    cr_assert_eq(image[place.offset], 7);
+    cr_assert_eq(memcmp(image + place.offset - 8, "the head", 8), 0);
+    cr_assert_eq(image[place.offset - 9], 0);
+    cr_assert_eq(blob.bytes, 108);
+    published_file_name(t.client->layout.shards[0].id, name, sizeof(name));
+    cr_assert_str_eq(place.file, name);
+    cr_assert_str_eq(blob.file, name);
+    cr_assert_eq(tck_record_place(t.client, 99, &place), TCK_ERR_INVAL);
+    cr_assert_eq(tck_blob_place(t.client, "none", &place), TCK_ERR_NOENT);
+    refuses_null(&t, tck_blob_place(t.client, NULL, &place), "tck_blob_place: key is NULL");
+    refuses_null(&t, tck_record_place(t.client, number, NULL), "tck_record_place: place_out is NULL");
+    place.struct_size = 8;
+    cr_assert_eq(tck_record_place(t.client, number, &place), TCK_ERR_INVAL);
     tck_detach(t.client, 0);
 }
 

@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,6 +54,18 @@ Test(cuda, every_size_and_kind_comes_into_the_image_bit_for_bit)
     }
 }
 
+Test(cuda, heads_of_records_on_devices_and_of_others_come_into_the_image)
+{
+    rig.heads = true;
+    add_some_of_all(0);
+    rig_register(&rig, true);
+    for (uint64_t step = 1; step <= 4; step++) {
+        rig_fill(&rig, (uint8_t)step);
+        rig_save(&rig, step);
+        cr_assert(rig_image_holds(&rig, (uint8_t)step), "step %d", (int)step);
+    }
+}
+
 Test(cuda, records_of_two_devices_make_one_snapshot)
 {
     add_some_of_all(0);
@@ -76,6 +89,22 @@ Test(cuda, many_small_records_take_one_gather_and_one_copy_for_each_filled_buffe
     unsigned fills = (unsigned)((5000u * 4096u + MOVE_GATHERED_MOST - 1) / MOVE_GATHERED_MOST);
     cr_assert_eq(after.gathers - before.gathers, fills);
     cr_assert_eq(after.copies - before.copies, fills);
+    cr_assert(rig_image_holds(&rig, 9));
+}
+
+Test(cuda, small_records_with_heads_are_gathered_too)
+{
+    rig.heads = true;
+    for (int i = 0; i < 1000; i++) {
+        rig_add(&rig, 0, 4096, false);
+    }
+    rig_register(&rig, true);
+    rig_fill(&rig, 9);
+    struct standin_counts before = standin_count();
+    rig_save(&rig, 1);
+    struct standin_counts after = standin_count();
+    cr_assert_eq(after.gathers - before.gathers, 1);
+    cr_assert_eq(after.copies - before.copies, 1);
     cr_assert(rig_image_holds(&rig, 9));
 }
 
@@ -450,7 +479,7 @@ Test(cuda, a_caller_that_knows_of_no_devices_means_host_memory)
 {
     uint8_t byte = 3;
     tck_record_t record = {.key = "w", .dtype = TCK_U8, .addr = &byte, .memory = (tck_memory_t)9, .device = 9};
-    record.struct_size = sizeof(record) - sizeof(void *);
+    record.struct_size = offsetof(tck_record_t, device);
     rig_ok(&rig, tck_add_record(rig.client, &record, NULL));
     cr_assert_eq(rig.client->layout.records[0].memory, TCK_HOST);
 }

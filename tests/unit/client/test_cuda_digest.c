@@ -154,6 +154,19 @@ Test(cuda_digest, a_record_that_has_moved_counts_where_it_is_now)
     cr_assert(rig_image_holds(&rig, 8));
 }
 
+Test(cuda_digest, it_counts_the_heads_of_records)
+{
+    open_rig(",\"digest\":\"device\"");
+    rig.heads = true;
+    add_some_of_all();
+    rig_register(&rig, true);
+    for (uint64_t step = 1; step <= 4; step++) {
+        rig_fill(&rig, (uint8_t)(step * 37));
+        rig_save(&rig, step);
+        expect_root(step);
+    }
+}
+
 Test(cuda_digest, slots_that_are_not_pinned_have_it_too)
 {
     open_rig(",\"digest\":\"device\"");
