@@ -235,9 +235,9 @@ typedef struct tck_record {
     tck_when_t when;
     tck_memory_t memory; /* kind of memory at addr; not a part of the layout */
     int device;          /* TCK_CUDA: number of the device, as the CUDA runtime counts in this process */
-    const void *head;    /* bytes that files have directly before the piece, so that a reader of another format finds both
-                            as one range; copied. NULL: none */
-    size_t head_bytes;   /* at most TCK_MAX_HEAD; a part of the layout, while the bytes are not */
+    const void *head;  /* bytes that files have directly before the piece, so that a reader of another format finds both
+                          as one range; copied. NULL: none */
+    size_t head_bytes; /* at most TCK_MAX_HEAD; a part of the layout, while the bytes are not */
 } tck_record_t;
 #define TCK_RECORD_INIT TCK_SIZED(tck_record_t)
 
@@ -251,7 +251,8 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_add_record(tck_client_t *client, const t
 #define TCK_METADATA_KEY "__file__/.metadata"
 
 /* Adds an opaque blob of at most capacity bytes, which the library holds and which is empty at first. replica_group is
- * as in a record. The content of a blob with the key TCK_METADATA_KEY also becomes the file .metadata of each version. */
+ * as in a record. The content of a blob with the key TCK_METADATA_KEY also becomes the file .metadata of each version.
+ */
 TCK_API TCK_MUST_CHECK tck_status_t tck_add_blob(tck_client_t *client, const char *key, size_t capacity,
                                                  const char *replica_group);
 

@@ -38,8 +38,14 @@ bool manifest_is_file_name(const char *name)
     return strcmp(name, again) == 0;
 }
 
+bool manifest_is_name_in_version(const char *name)
+{
+    return strcmp(name, MANIFEST_NAME) == 0 || strcmp(name, METADATA_NAME) == 0 || manifest_is_file_name(name);
+}
+
 void manifest_free(struct manifest *manifest)
 {
+    free(manifest->metadata.crcs);
     for (uint32_t i = 0; manifest->files != NULL && i < manifest->file_count; i++) {
         free(manifest->files[i].crcs);
     }
@@ -125,6 +131,21 @@ static bool add_files(json_t *body, const struct manifest *manifest)
     return files != NULL && json_add(body, "files", files);
 }
 
+static bool add_metadata(json_t *body, const struct manifest *manifest)
+{
+    const struct manifest_file *file = &manifest->metadata;
+    json_t *object = file->bytes == 0 ? NULL : json_object();
+    if (file->bytes == 0) {
+        return true;
+    }
+    if (object == NULL || !json_add_u64(object, "bytes", file->bytes) || !add_hash(object, "root", file->root) ||
+        !add_crcs(object, file)) {
+        json_free(object);
+        return false;
+    }
+    return json_add(body, "metadata", object);
+}
+
 /* The manifest without its digest, or NULL. */
 static char *print_body(const struct manifest *manifest)
 {
@@ -134,7 +155,7 @@ static char *print_body(const struct manifest *manifest)
         json_add_u64(body, "term", manifest->version.term) && json_add_u64(body, "step", manifest->version.step) &&
         json_add_u64(body, "world_size", manifest->world_size) && add_hash(body, "layout", manifest->layout) &&
         json_add_u64(body, "wall_ms", manifest->wall_ms) && json_add_u64(body, "chunk_bytes", CHUNK_BYTES) &&
-        add_files(body, manifest)) {
+        add_files(body, manifest) && add_metadata(body, manifest)) {
         text = json_print(body, false);
     }
     json_free(body);
@@ -227,15 +248,10 @@ static tck_status_t decode_crcs(const json_t *json, struct manifest_file *file, 
     return TCK_OK;
 }
 
-static tck_status_t decode_file(const json_t *json, struct manifest_file *file, struct error *err)
+static tck_status_t decode_content(const json_t *json, struct manifest_file *file, struct error *err)
 {
-    const char *name = json_str(json_get(json, "name"));
-    if (!get_hash(json, "shard", &file->shard) || !get_hash(json, "root", &file->root)) {
-        return bad(err, "shard or root of a file is not 32 hex digits");
-    }
-    manifest_file_name(file->shard, file->name);
-    if (name == NULL || strcmp(name, file->name) != 0) {
-        return bad(err, "the name of a file does not match its shard");
+    if (!get_hash(json, "root", &file->root)) {
+        return bad(err, "the root of a file is not 32 hex digits");
     }
     if (!json_u64(json_get(json, "bytes"), &file->bytes) || file->bytes == 0 || file->bytes > BYTES_MAX) {
         return bad(err, "the size of a file is out of range");
@@ -245,6 +261,28 @@ static tck_status_t decode_file(const json_t *json, struct manifest_file *file, 
         status = bad(err, "the root of a file does not match its chunk CRCs");
     }
     return status;
+}
+
+static tck_status_t decode_file(const json_t *json, struct manifest_file *file, struct error *err)
+{
+    const char *name = json_str(json_get(json, "name"));
+    if (!get_hash(json, "shard", &file->shard)) {
+        return bad(err, "the shard of a file is not 32 hex digits");
+    }
+    manifest_file_name(file->shard, file->name);
+    if (name == NULL || strcmp(name, file->name) != 0) {
+        return bad(err, "the name of a file does not match its shard");
+    }
+    return decode_content(json, file, err);
+}
+
+static tck_status_t decode_metadata(const json_t *json, struct manifest *out, struct error *err)
+{
+    if (json == NULL) {
+        return TCK_OK;
+    }
+    strcpy(out->metadata.name, METADATA_NAME);
+    return decode_content(json, &out->metadata, err);
 }
 
 static tck_status_t decode_files(const json_t *json, struct manifest *out, struct error *err)
@@ -292,7 +330,8 @@ static tck_status_t decode(const json_t *json, struct manifest *out, struct erro
     if (!get_u32(json, "chunk_bytes", &chunk_bytes) || chunk_bytes != CHUNK_BYTES) {
         return bad(err, "chunk_bytes is not that of this format");
     }
-    return decode_files(json_get(json, "files"), out, err);
+    tck_status_t status = decode_files(json_get(json, "files"), out, err);
+    return status == TCK_OK ? decode_metadata(json_get(json, "metadata"), out, err) : status;
 }
 
 tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err)

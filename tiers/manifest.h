@@ -10,6 +10,7 @@
 #define MANIFEST_FORMAT    1
 #define MANIFEST_NAME      "manifest.json"
 #define MANIFEST_FILE_NAME 80 /* "shard-<32 hex>.safetensors" */
+#define METADATA_NAME      ".metadata"
 
 struct manifest_file {
     struct hash128 shard;
@@ -26,12 +27,15 @@ struct manifest {
     struct hash128 layout;
     uint64_t wall_ms;
     uint32_t file_count;
-    struct manifest_file *files; /* owned, sorted by shard */
+    struct manifest_file *files;   /* owned, sorted by shard */
+    struct manifest_file metadata; /* .metadata, which belongs to no shard; 0 bytes: the version has none */
 };
 
 void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME]);
 /* Whether manifest_file_name yields this name for some shard. */
 bool manifest_is_file_name(const char *name);
+/* Whether a version may have a file of this name. */
+bool manifest_is_name_in_version(const char *name);
 /* NUL-terminated text; the caller frees it. */
 must_check tck_status_t manifest_print(const struct manifest *manifest, char **text_out, size_t *len_out,
                                        struct error *err);

@@ -121,7 +121,7 @@ tck_status_t delete_dir(const struct persistent *p, const struct deletion *delet
 static bool is_of_version(const void *ctx, const char *name)
 {
     const struct manifest *manifest = ctx;
-    if (strcmp(name, MANIFEST_NAME) == 0) {
+    if (strcmp(name, MANIFEST_NAME) == 0 || (manifest->metadata.bytes > 0 && strcmp(name, METADATA_NAME) == 0)) {
         return true;
     }
     for (uint32_t i = 0; i < manifest->file_count; i++) {
@@ -137,7 +137,7 @@ static bool is_of_version(const void *ctx, const char *name)
 static bool is_of_some_version(const void *ctx, const char *name)
 {
     (void)ctx;
-    return strcmp(name, MANIFEST_NAME) == 0 || manifest_is_file_name(name);
+    return manifest_is_name_in_version(name);
 }
 
 /* ---- trash ----------------------------------------------------------------------------------------------------- */

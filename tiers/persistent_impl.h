@@ -66,6 +66,18 @@ must_check tck_status_t persistent_write_file(struct persistent *p, int dir_fd, 
 must_check tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
                                              tier_done_fn *done, void *ctx, struct error *err);
 
+/* The content of .metadata, which is a blob in the image of one of the version's shards. */
+struct metadata {
+    uint8_t *content; /* owned */
+    uint64_t bytes;   /* 0: the image has none */
+};
+/* Copies it from an item's image, which may change meanwhile. */
+must_check tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, struct error *err);
+/* Writes it, and reads it back. */
+must_check tck_status_t metadata_write(int dir_fd, const struct metadata *metadata, struct error *err);
+/* Size and digests of .metadata in a directory, for the manifest: 0 bytes if it has none. The crcs are the caller's. */
+must_check tck_status_t metadata_describe(int dir_fd, struct manifest_file *out, struct error *err);
+
 /* A buffer for any one chunk of an image of that size, aligned for O_DIRECT; NULL: no memory. The caller frees it. */
 uint8_t *persistent_buffer(uint64_t image_bytes);
 

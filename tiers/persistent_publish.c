@@ -71,10 +71,49 @@ static void put_prepare(void *ctx)
     failpoint(stage, made);
 }
 
+static bool put_is_given_up(const struct put *op)
+{
+    return op->epoch != atomic_load(&op->p->epoch);
+}
+
+static void put_metadata_work(void *ctx)
+{
+    struct put *op = ctx;
+    struct metadata metadata = {0};
+    progress_begin(op->item.progress);
+    tck_status_t status = metadata_take(&op->item, &metadata, &op->outcome);
+    if (status == TCK_OK && put_is_given_up(op)) { /* then the slot may have had other content already */
+        status = error_set(&op->outcome, TCK_ERR_CANCELED, METADATA_NAME ": was given up");
+    }
+    if (status == TCK_OK && metadata.bytes > 0) {
+        status = metadata_write(op->stage_fd, &metadata, &op->outcome);
+    }
+    progress_end(op->item.progress);
+    free(metadata.content);
+    op->outcome.code = status;
+}
+
+static void put_metadata_done(void *ctx, bool canceled)
+{
+    struct put *op = ctx;
+    persistent_moved(op->p);
+    if (canceled) {
+        error_set(&op->outcome, TCK_ERR_CANCELED, "given up, or the persistent tier is closing");
+    }
+    put_finish(op);
+}
+
 static void put_written(void *ctx, const struct error *outcome)
 {
     struct put *op = ctx;
     op->outcome = *outcome;
+    if (outcome->code == TCK_OK && !op->p->closing) {
+        op->outcome.code = pool_submit(op->p->pool, put_metadata_work, put_metadata_done, op);
+        if (op->outcome.code == TCK_OK) {
+            return;
+        }
+        error_set(&op->outcome, op->outcome.code, "start to look for " METADATA_NAME);
+    }
     put_finish(op);
 }
 
@@ -84,7 +123,7 @@ static void put_prepared(void *ctx, bool canceled)
     struct persistent *p = op->p;
     tck_status_t status = op->outcome.code;
     persistent_moved(p);
-    if (canceled || p->closing || op->epoch != atomic_load(&p->epoch)) {
+    if (canceled || p->closing || put_is_given_up(op)) {
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "given up, or the persistent tier is closing");
     }
     if (status == TCK_OK) {
@@ -212,6 +251,7 @@ static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest
 
 static tck_status_t complete_stage(int parent_fd, const char *stage, const struct manifest *manifest, struct error *err)
 {
+    struct manifest whole = *manifest;
     int stage_fd = -1;
     tck_status_t status = safe_fs_open_dir(parent_fd, stage, &stage_fd, err);
     if (status != TCK_OK) {
@@ -223,7 +263,11 @@ static tck_status_t complete_stage(int parent_fd, const char *stage, const struc
     }
     if (status == TCK_OK) {
         failpoint(publish, checked);
-        status = write_manifest(stage_fd, manifest, err);
+        status = metadata_describe(stage_fd, &whole.metadata, err);
+    }
+    if (status == TCK_OK) {
+        status = write_manifest(stage_fd, &whole, err);
+        free(whole.metadata.crcs);
     }
     failpoint(publish, complete);
     close(stage_fd);

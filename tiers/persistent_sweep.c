@@ -16,7 +16,7 @@ static bool is_of_stage(const void *ctx, const char *name)
     if (safe_fs_is_part(name, whole)) {
         name = whole;
     }
-    return strcmp(name, MANIFEST_NAME) == 0 || manifest_is_file_name(name);
+    return manifest_is_name_in_version(name);
 }
 
 /* "<stage>" or "<stage>.swept", of a version that is not to be kept, of this term or an older one. */

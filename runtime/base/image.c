@@ -48,13 +48,13 @@ static bool walk_next(struct walk *walk, struct entry *out)
     const struct record *record = at_end ? NULL : &walk->records[shard->records[walk->next_record]];
 
     if (!walk->placed) {
-        walk->begin = at_end ? align_up(walk->at, IMAGE_ALIGN)
-                             : align_up(walk->at + record->head_bytes, record_align(record));
+        walk->begin =
+            at_end ? align_up(walk->at, IMAGE_ALIGN) : align_up(walk->at + record->head_bytes, record_align(record));
         walk->placed = true;
     }
     if (walk->begin > walk->at) {
-        *out = (struct entry){
-            .filler = walk->next_filler++, .begin = walk->at, .end = filler_end(walk->at, walk->begin)};
+        *out =
+            (struct entry){.filler = walk->next_filler++, .begin = walk->at, .end = filler_end(walk->at, walk->begin)};
     } else if (!at_end) {
         *out = (struct entry){.record = record, .begin = walk->at, .end = walk->at + record->bytes};
         walk->next_record++;

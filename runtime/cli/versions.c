@@ -16,12 +16,13 @@ static json_t *row_json(struct persistent *persistent, const struct published *o
     json_t *version = json_object();
     struct manifest manifest;
     struct error err;
-    uint64_t bytes = 0;
+    uint64_t bytes;
     json_add_u64(version, "term", of->version.term);
     json_add_u64(version, "step", of->version.step);
     json_add(item, "version", version);
     json_add_bool(item, "from_load_dir", of->from_load_dir);
     if (persistent_manifest(persistent, of, &manifest, &err) == TCK_OK) {
+        bytes = manifest.metadata.bytes;
         for (size_t i = 0; i < manifest.file_count; i++) {
             bytes += manifest.files[i].bytes;
         }

@@ -21,8 +21,7 @@ static tck_status_t check_place(struct tck_client *client, const tck_place_t *pl
 
 static void set_place(const struct tck_client *client, const struct record *record, tck_place_t *out)
 {
-    *out = (tck_place_t){
-        .struct_size = out->struct_size, .offset = record->image_offset, .bytes = record->bytes};
+    *out = (tck_place_t){.struct_size = out->struct_size, .offset = record->image_offset, .bytes = record->bytes};
     published_file_name(client->layout.shards[record->shard].id, out->file, sizeof(out->file));
 }
 

@@ -112,6 +112,24 @@ Test(manifest, survives_a_round_trip)
     free(text);
 }
 
+Test(manifest, names_the_metadata_of_a_version_that_has_it)
+{
+    struct error err = {0};
+    struct manifest got, want = sample();
+    char *text;
+    size_t len;
+    want.metadata = sample_file(0, 300);
+    cr_assert_eq(manifest_print(&want, &text, &len, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(manifest_parse(text, len, &got, &err), TCK_OK, "%s", err.text);
+    cr_assert_str_eq(got.metadata.name, METADATA_NAME);
+    cr_assert_eq(got.metadata.bytes, 300);
+    cr_assert_eq(got.metadata.crcs[0], want.metadata.crcs[0]);
+    cr_assert(hash128_is(got.metadata.root, want.metadata.root));
+    manifest_free(&got);
+    manifest_free(&want);
+    free(text);
+}
+
 Test(manifest, prints_the_same_bytes_again_after_parsing)
 {
     struct manifest manifest;

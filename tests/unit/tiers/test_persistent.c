@@ -3,10 +3,12 @@
  * not touched. */
 #include "tiers/persistent.h"
 
+#include "base/layout.h"
 #include "tiers/safe_fs.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -883,6 +885,103 @@ Test(persistent, ends_a_put_when_the_pool_is_freed_first)
     tier = NULL;
     cr_assert_eq(outcome.code, TCK_ERR_CANCELED, "%s", outcome.text);
     free_item(&item);
+}
+
+/* ---- .metadata ------------------------------------------------------------------------------------------------- */
+
+#define METADATA "what DCP reads"
+
+/* An item whose image has the blob, with this content. */
+static struct tier_item item_with_metadata(struct version version, const char *content)
+{
+    struct layout layout = {0};
+    struct error err = {0};
+    uint64_t len = strlen(content), prefix = htole64(len);
+    cr_assert_eq(layout_add_blob(&layout, "rank0/rng", 9000, NULL, NULL, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(layout_add_blob(&layout, TCK_METADATA_KEY, 5000, NULL, NULL, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(layout_build(&layout, 0, 1, &err), TCK_OK, "%s", err.text);
+    const struct shard *shard = &layout.shards[0];
+    struct tier_item item = make_item(version, 1, shard->image_bytes);
+    uint8_t *blob = item.image + layout.records[1].image_offset;
+    memcpy(item.image, shard->header, shard->header_bytes);
+    memcpy(blob, &prefix, sizeof(prefix));
+    memcpy(blob + sizeof(prefix), content, len);
+    item.root = digest_image(item.image, item.image_bytes, item.crcs);
+    layout_free(&layout);
+    return item;
+}
+
+static void make_version_with_metadata(struct version version, const char *content)
+{
+    struct tier_item item = item_with_metadata(version, content);
+    struct error outcome = put(&item);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    outcome = publish(&item, 1);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    free_item(&item);
+}
+
+Test(persistent, publishes_the_content_of_the_metadata_blob_as_a_file)
+{
+    struct published which = {.version = {1, 1}};
+    struct manifest manifest;
+    struct error err = {0};
+    char got[100] = "";
+    make_version_with_metadata(which.version, METADATA);
+    FILE *file = fopen(version_path(which.version, METADATA_NAME), "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fread(got, 1, sizeof(got) - 1, file), strlen(METADATA));
+    fclose(file);
+    cr_assert_str_eq(got, METADATA);
+    cr_assert_eq(persistent_manifest(tier, &which, &manifest, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(manifest.metadata.bytes, strlen(METADATA));
+    cr_assert_eq(manifest.file_count, 1);
+    manifest_free(&manifest);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
+}
+
+Test(persistent, verify_finds_damage_to_metadata_and_the_version_can_still_be_loaded)
+{
+    struct published which = {.version = {1, 1}};
+    struct error err = {0};
+    make_version_with_metadata(which.version, METADATA);
+    flip_byte(version_path(which.version, METADATA_NAME), 3);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_CORRUPT);
+    cr_assert(text_has(&err, METADATA_NAME), "%s", err.text);
+    cr_assert_eq(unlink(version_path(which.version, METADATA_NAME)), 0);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_NOENT);
+    cr_assert(text_has(&err, METADATA_NAME), "%s", err.text);
+    cr_assert_eq(listed(NULL), 1);
+}
+
+Test(persistent, an_empty_metadata_blob_makes_no_file)
+{
+    make_version_with_metadata((struct version){1, 1}, "");
+    cr_assert_not(exists(version_path((struct version){1, 1}, METADATA_NAME)));
+    cr_assert_eq(listed(NULL), 1);
+}
+
+Test(persistent, metadata_is_deleted_with_its_version_and_with_its_stage)
+{
+    struct tier_item staged = item_with_metadata((struct version){1, 3}, METADATA);
+    make_version_with_metadata((struct version){1, 1}, METADATA);
+    make_version((struct version){1, 2});
+    cr_assert_eq(put(&staged).code, TCK_OK);
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-3/" METADATA_NAME)));
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
+    cr_assert_not(exists(version_path((struct version){1, 1}, "")));
+    cr_assert_eq(persistent_sweep(tier, 2, VERSION_NONE, NULL), TCK_OK);
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-3")));
+    free_item(&staged);
+}
+
+Test(persistent, prune_leaves_a_version_whole_in_which_somebody_else_has_put_metadata)
+{
+    make_version((struct version){1, 1});
+    make_version((struct version){1, 2});
+    write_file(version_path((struct version){1, 1}, METADATA_NAME), "mine");
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_ERR_DENIED);
+    cr_assert(exists(shard_path((struct version){1, 1})));
 }
 
 /* ---- retention ------------------------------------------------------------------------------------------------- */

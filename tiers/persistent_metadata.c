@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * .metadata, the file by which PyTorch's DCP finds the tensors in the files of a version. A trainer makes its content,
+ * which is a blob in the image of one shard, so it is protected and drained as the shard is. */
+#include "tiers/persistent_impl.h"
+
+#include "base/image_check.h"
+#include "base/record.h"
+#include "tiers/published_chunk.h"
+#include <endian.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- from an image --------------------------------------------------------------------------------------------- */
+
+struct metadata_entry {
+    uint64_t begin, bytes; /* of the blob in the image; 0: there is none */
+};
+
+static tck_status_t note_entry(void *ctx, const struct image_entry *entry, struct error *err)
+{
+    struct metadata_entry *found = ctx;
+    (void)err;
+    if (entry->blob && strcmp(entry->key, TCK_METADATA_KEY) == 0) {
+        *found = (struct metadata_entry){entry->begin, entry->bytes};
+    }
+    return TCK_OK;
+}
+
+/* Most images have no such blob. To see that, their header, which may have megabytes, need not be parsed. */
+static tck_status_t find_entry(const uint8_t *header, uint64_t header_bytes, struct metadata_entry *out,
+                               struct error *err)
+{
+    static const char key[] = "\"" TCK_METADATA_KEY "\"";
+    struct image_visit visit = {.visit_entry = note_entry, .ctx = out};
+    uint64_t bytes;
+    if (memmem(header, header_bytes, key, sizeof(key) - 1) == NULL) {
+        return TCK_OK;
+    }
+    return image_walk(header, header_bytes, &visit, &bytes, err);
+}
+
+static tck_status_t copy_content(const struct tier_item *item, const struct metadata_entry *entry, struct metadata *out,
+                                 struct error *err)
+{
+    uint64_t bytes;
+    if (entry->begin > item->image_bytes || entry->bytes > item->image_bytes - entry->begin) {
+        return error_set(err, TCK_ERR_CORRUPT, METADATA_NAME " lies outside its image");
+    }
+    memcpy(&bytes, item->image + entry->begin, sizeof(bytes));
+    bytes = le64toh(bytes);
+    if (bytes > entry->bytes - BLOB_PREFIX_BYTES) {
+        return error_set(err, TCK_ERR_CORRUPT, METADATA_NAME " is longer than its blob");
+    }
+    out->content = malloc(bytes + 1);
+    if (out->content == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for " METADATA_NAME);
+    }
+    memcpy(out->content, item->image + entry->begin + BLOB_PREFIX_BYTES, bytes);
+    out->bytes = bytes;
+    return TCK_OK;
+}
+
+tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, struct error *err)
+{
+    struct metadata_entry entry = {0};
+    struct error no_image;
+    uint64_t header_bytes = 0;
+    if (image_header_bytes(item->image, item->image_bytes, item->image_bytes, &header_bytes, &no_image) != TCK_OK) {
+        return TCK_OK; /* a put does not judge what it is given */
+    }
+    uint8_t *header = malloc(header_bytes);
+    if (header == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the header of an image");
+    }
+    memcpy(header, item->image, header_bytes);
+    tck_status_t status = find_entry(header, header_bytes, &entry, err);
+    if (status == TCK_OK && entry.bytes > 0) {
+        status = copy_content(item, &entry, out, err);
+    }
+    free(header);
+    return status;
+}
+
+/* ---- in a directory -------------------------------------------------------------------------------------------- */
+
+static tck_status_t digest_chunks(int fd, struct manifest_file *file, struct error *err)
+{
+    uint8_t *buffer = persistent_buffer(file->bytes);
+    tck_status_t status = TCK_OK;
+    file->crcs = calloc(chunk_count(file->bytes), sizeof(*file->crcs));
+    if (buffer == NULL || file->crcs == NULL) {
+        status = error_set(err, TCK_ERR_NOMEM, "%s: no memory to read it", file->name);
+    }
+    for (uint32_t i = 0; status == TCK_OK && i < chunk_count(file->bytes); i++) {
+        struct published_chunk chunk = published_chunk_of(file, i);
+        status = published_chunk_fetch(fd, &chunk, buffer, err);
+        if (status == TCK_OK) {
+            file->crcs[i] = crc32c(0, buffer, chunk.bytes);
+        }
+    }
+    free(buffer);
+    return status;
+}
+
+tck_status_t metadata_describe(int dir_fd, struct manifest_file *out, struct error *err)
+{
+    struct manifest_file file = {.name = METADATA_NAME};
+    int fd = -1;
+    tck_status_t status = safe_fs_size(dir_fd, METADATA_NAME, &file.bytes, err);
+    if (status == TCK_ERR_NOENT) {
+        *out = (struct manifest_file){0};
+        return TCK_OK;
+    }
+    if (status == TCK_OK) {
+        status = safe_fs_open(dir_fd, METADATA_NAME, O_RDONLY, &fd, err);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* what is on the device counts */
+    status = digest_chunks(fd, &file, err);
+    close(fd);
+    if (status != TCK_OK) {
+        free(file.crcs);
+        return status;
+    }
+    file.root = digest_root(file.crcs, file.bytes);
+    *out = file;
+    return TCK_OK;
+}
+
+tck_status_t metadata_write(int dir_fd, const struct metadata *metadata, struct error *err)
+{
+    struct manifest_file written = {0};
+    tck_status_t status = safe_fs_write(dir_fd, METADATA_NAME, metadata->content, metadata->bytes, err);
+    if (status == TCK_OK) {
+        status = metadata_describe(dir_fd, &written, err);
+    }
+    for (uint32_t i = 0; status == TCK_OK && i < chunk_count(metadata->bytes); i++) {
+        const uint8_t *chunk = metadata->content + (uint64_t)i * CHUNK_BYTES;
+        if (written.bytes != metadata->bytes || written.crcs[i] != crc32c(0, chunk, chunk_size(metadata->bytes, i))) {
+            status = error_set(err, TCK_ERR_IO, METADATA_NAME ": storage returned other bytes than were written");
+        }
+    }
+    free(written.crcs);
+    return status;
+}
