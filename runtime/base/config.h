@@ -15,6 +15,7 @@ enum restore_spread { SPREAD_AGENTS, SPREAD_NCCL, SPREAD_OOB };
 enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
 enum digest_place { DIGEST_HOST, DIGEST_DEVICE };
 enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
+enum storage_format { STORAGE_FORMAT_TIERCKPT, STORAGE_FORMAT_DCP };
 
 struct config {
     char job[CONFIG_NAME];             /* names directories and sockets: [A-Za-z0-9._-]+, not starting with a dot;
@@ -62,6 +63,7 @@ struct config {
     enum on_node_loss on_node_loss;
     enum restore_spread restore_spread; /* who passes shards on to data-parallel twins after a recovery */
     uint32_t restore_spread_timeout_ms;
+    enum storage_format storage_format;   /* used by adapters of frameworks alone */
     enum switch_state storage_verify;     /* a drain reads back what it wrote before it is published */
     uint32_t scrub_interval_s;            /* each slot's digests are checked once in this time; 0: never */
     uint32_t scrub_storage_interval_s;    /* and this node's files of one published version; 0: never */

@@ -34,10 +34,11 @@ from .. import errors
 from ..core import checkpoint
 from ..core.lifetime import Closing
 from ..runtime import control, native
-from ..runtime.settings import ConfigSource, Overrides
+from ..runtime.settings import ConfigSource, Overrides, storage_format
 from ..runtime.world import World, join_world
+from ..state import dcp_files
 from ..state.contents import Contents
-from ..state.walk_state_dict import LEAVES, Rules, StateDict, stateless
+from ..state.walk_state_dict import LEAVES, Rules, StateDict, stateless, values_among
 from .api_compat import RequiredApi, usable
 from .dcp_sources import other_layout, source
 from .storage_wait import trouble_of
@@ -130,6 +131,7 @@ class Tiers(Closing):
         self._pool: ThreadPoolExecutor | None = None
         self._unhook: Callable[[], None] | None = None
         self._plan: dict[str, Any] | None = None
+        self._files: dcp_files.DcpFiles | None = None
 
     # ---- attach
 
@@ -143,16 +145,31 @@ class Tiers(Closing):
             raise errors.InvalidArgumentError("these tiers are attached already: close them first")
         self.world = self._world or join_world(self._group)
         self.walk = StateDict(flat, paths, self.world, self._rules)
-        contents = Contents(self.walk.records, self.walk.blobs(self._capacity))
+        contents = self._contents()
         self._checkpoint = checkpoint.attach(contents, world=self.world, config=self._config,
                                              overrides=self._overrides)
         self._unhook = register_optimizer_step_pre_hook(lambda *_: self.fence()).remove
 
+    def _contents(self) -> Contents:
+        contents = Contents(self.walk.records, self.walk.blobs(self._capacity))
+        self._files = None
+        if storage_format(self._config, self._overrides) != dcp_files.FORMAT:
+            return contents
+        if self.scope:
+            raise errors.ConfigError("storage_format is dcp, and local state dicts have the same keys for different "
+                                     "things, so that torch could not read them as one checkpoint: take it out of the "
+                                     "configuration")
+        self._files = self.walk.dcp_files()
+        return self._files.added_to(contents)
+
     def obstacle(self, state_dict: Mapping[str, Any]) -> str | None:
         """Why this state dict can only be saved after another attach; None if it can be saved now."""
         flat, paths = flatten(state_dict)
-        return self.walk.changed(flat, paths) or self._attached().outgrown(self.scope + LEAVES,
-                                                                           self.walk.leaves_of(flat))
+        obstacle = self.walk.changed(flat, paths) or self._attached().outgrown(self.scope + LEAVES,
+                                                                               self.walk.leaves_of(flat))
+        if obstacle is None and self._files is not None:
+            obstacle = self._files.outgrown(values_among(flat))
+        return obstacle
 
     def covers(self, state_dict: Mapping[str, Any]) -> bool:
         """Whether all tensors of this state dict are registered, in the same pieces."""

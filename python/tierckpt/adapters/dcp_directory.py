@@ -19,7 +19,8 @@ from ..runtime.native import Version
 
 log = logging.getLogger("tierckpt")
 
-_MANIFEST = "manifest.json"
+_MANIFEST, _METADATA = "manifest.json", ".metadata"
+_OF_VERSION = b".safetensors"  # in the names of the files that a .metadata of ours lists
 _AT_FDCWD, _EXCHANGE = -100, 2
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -38,8 +39,18 @@ def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
 
 
 def is_of_torch(path: str | os.PathLike[str]) -> bool:
-    """Whether torch.distributed.checkpoint was the last to write this directory: place() leaves none of its files."""
-    return (Path(path) / ".metadata").exists()
+    """Whether torch.distributed.checkpoint was the last to write this directory. place() leaves none of its files, but
+    a version may have a .metadata of its own, which torch replaces by another one. Raises IoError if it cannot be read.
+    """
+    found = Path(path) / _METADATA
+    try:
+        size = found.stat().st_size
+        ours = json.loads((Path(path) / _MANIFEST).read_bytes()).get("metadata", {})
+        return ours.get("bytes") != size or _OF_VERSION not in found.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return found.exists()
+    except (OSError, ValueError, AttributeError) as error:
+        raise errors.IoError(f"{path}: {_MANIFEST} and {_METADATA} cannot be read: {error}") from error
 
 
 def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: Container[str] | None = None) -> None:
@@ -122,7 +133,7 @@ def _finish(target: Path) -> None:
 
 
 def _is_part_of_a_checkpoint(name: str) -> bool:
-    return name in (_MANIFEST, ".metadata") or name.endswith(".distcp") or \
+    return name in (_MANIFEST, _METADATA) or name.endswith(".distcp") or \
         (name.startswith("shard-") and name.endswith(".safetensors"))
 
 

@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 from .. import errors
 from ..runtime import native
 from ..runtime.notices import Notices
-from ..runtime.settings import ConfigSource, Overrides, configuration, warn_of_memory
+from ..runtime.settings import ConfigSource, Overrides, configuration, storage_format, warn_of_memory
 from ..runtime.world import Oob, World, join_world
 from ..state import arguments, jsonstate
 from ..state.arguments import Models, Optimizers, Schedulers, Stateful
@@ -81,6 +81,7 @@ def attach(contents: Contents, *, world: World, config: ConfigSource = None, ove
 def _open(contents: Contents, fences: Iterable[Fence], world: World, config: ConfigSource, overrides: Overrides,
           registration: Registration | None = None) -> "Checkpoint":
     place = Place(world, config, overrides)
+    _check_format(contents, config, overrides)
     blobs = _blobs_of(contents, world)
     lifetime.close_predecessor(place.job)
     publish_for(world, contents, config, overrides)
@@ -92,6 +93,12 @@ def _open(contents: Contents, fences: Iterable[Fence], world: World, config: Con
     except BaseException:
         client.detach(job_done=False)
         raise
+
+
+def _check_format(contents: Contents, config: ConfigSource, overrides: Overrides) -> None:
+    if storage_format(config, overrides) != contents.storage_format:
+        raise errors.ConfigError("storage_format is dcp, in which only tierckpt.dcp and tierckpt.torchtitan save: take "
+                                 "it out of the configuration")
 
 
 def _blobs_of(contents: Contents, world: World) -> BlobTable:
@@ -157,6 +164,7 @@ class Checkpoint(lifetime.Closing):
         self._records.add_to(client)
         blobs.add_to(client)
         client.register()
+        contents.registered(client, self._records)
         client.set_check(weakref.WeakMethod(self._check_restored))
         client.watch = Watch(client, self._records.versions)
         self._undo_fences = [install(self.fence) for install in fences]

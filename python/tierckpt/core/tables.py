@@ -14,6 +14,7 @@ import torch
 from ..runtime import control
 from ..runtime.native import Version
 from ..runtime.settings import ConfigSource, Overrides
+from ..state.blobs import blob_key
 from ..state.contents import Contents
 from ..state.records import Record, dtype_name, pieces_of, saved_dtype, saved_shape
 from ..state.sharding import rank_key
@@ -42,7 +43,7 @@ def of_contents(contents: Contents, rank: int) -> dict[str, int]:
         sums[name] = (sums.get(name, 0) + _of_record(record, tensor)) & _MASK
     own = rank_key(rank, "")
     for blob in contents.blobs:
-        sums[own] = (sums.get(own, 0) + _number(rank_key(rank, f"tierckpt.{blob.name}"), "blob")) & _MASK
+        sums[own] = (sums.get(own, 0) + _number(blob_key(rank, blob.name), "blob")) & _MASK
     return sums
 
 

@@ -17,7 +17,10 @@ from .. import errors
 from . import installation
 
 MAX_NDIM = 8
+MAX_FILE = 127
 HEALTH_TEXT = 512
+METADATA_KEY = "__file__/.metadata"
+"""Of the blob whose content becomes the file .metadata of each version."""
 NEWEST = 2**64 - 1
 SAVE_MEMORY, SAVE_STORAGE = 0, 1
 DUE_NOTHING, DUE_MEMORY, DUE_STORAGE = 0, 1, 2
@@ -44,6 +47,16 @@ class Version(NamedTuple):
 
 NO_VERSION = Version(0, 0)
 """Older than any that is saved."""
+
+
+class Place(NamedTuple):
+    """Where a record or a blob lies in each published version of a layout."""
+
+    file: str
+    """A name in the directory of the version."""
+    offset: int
+    """Where its data begins in the file: behind a head, and with the length of a blob, which has 8 bytes."""
+    bytes: int
 
 
 class Restored(NamedTuple):
@@ -85,7 +98,12 @@ class _Record(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("key", c_char_p), ("dtype", c_int), ("ndim", c_uint32),
                 ("global_shape", c_uint64 * MAX_NDIM), ("offset", c_uint64 * MAX_NDIM),
                 ("local_shape", c_uint64 * MAX_NDIM), ("addr", c_void_p), ("replica_group", c_char_p),
-                ("when", c_int), ("memory", c_int), ("device", c_int)]
+                ("when", c_int), ("memory", c_int), ("device", c_int), ("head", c_char_p), ("head_bytes", c_size_t)]
+
+
+class _Place(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("file", c_char * (MAX_FILE + 1)), ("offset", c_uint64),
+                ("bytes", c_uint64)]
 
 
 class _Version(ctypes.Structure):
@@ -247,6 +265,8 @@ _FUNCTIONS = {
     "tck_set_address": (None, [_CLIENT, c_uint32, c_void_p]),
     "tck_set_reshard": (None, [_CLIENT, c_char_p, c_int]),
     "tck_register": (None, [_CLIENT]),
+    "tck_record_place": (None, [_CLIENT, c_uint32, POINTER(_Place)]),
+    "tck_blob_place": (None, [_CLIENT, c_char_p, POINTER(_Place)]),
     "tck_save_due": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_save_if_needed": (None, [_CLIENT, c_uint64, POINTER(c_int)]),
     "tck_snapshot": (None, [_CLIENT, c_uint64, c_int]),
@@ -423,11 +443,11 @@ class Client:
 
     def add_record(self, *, key: str, dtype: str, global_shape: Sequence[int], offset: Sequence[int],
                    local_shape: Sequence[int], address: int, group: str | None, when: int,
-                   cuda_device: int | None = None) -> int:
+                   cuda_device: int | None = None, head: bytes = b"") -> int:
         shape_type = c_uint64 * MAX_NDIM
         record = _Record(ctypes.sizeof(_Record), _bytes(key), DTYPES.index(dtype), len(global_shape),
                          shape_type(*global_shape), shape_type(*offset), shape_type(*local_shape), address,
-                         _bytes(group), when, HOST if cuda_device is None else CUDA, cuda_device or 0)
+                         _bytes(group), when, HOST if cuda_device is None else CUDA, cuda_device or 0, head, len(head))
         number = c_uint32()
         self._check(self._library.tck_add_record(self._live(), byref(record), byref(number)))
         return number.value
@@ -456,6 +476,17 @@ class Client:
 
     def register(self) -> None:
         self._check(self._library.tck_register(self._live()))
+
+    def record_place(self, record: int) -> Place:
+        """Of a record of the registered layout."""
+        place = _Place(ctypes.sizeof(_Place))
+        self._check(self._library.tck_record_place(self._live(), record, byref(place)))
+        return Place(_text(place.file), place.offset, place.bytes)
+
+    def blob_place(self, key: str) -> Place:
+        place = _Place(ctypes.sizeof(_Place))
+        self._check(self._library.tck_blob_place(self._live(), _bytes(key), byref(place)))
+        return Place(_text(place.file), place.offset, place.bytes)
 
     def save_due(self, step: int) -> int:
         """DUE_NOTHING, DUE_MEMORY or DUE_STORAGE."""

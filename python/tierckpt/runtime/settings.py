@@ -54,6 +54,15 @@ def _is_relative(value: object) -> bool:
     return isinstance(value, str) and value != "" and value[0] not in "/~$" and ":/" not in value
 
 
+def storage_format(config: ConfigSource, overrides: Overrides) -> str:
+    """The value of this key: dcp, or else tierckpt. What is wrong with a configuration says the library, which reads it
+    next."""
+    try:
+        return "dcp" if values_of(config, overrides).get("storage_format") == "dcp" else "tierckpt"
+    except (errors.ConfigError, ValueError, TypeError):
+        return "tierckpt"
+
+
 def save_dir_at(*path: str) -> str:
     """A save_dir in a framework's own directory, which is created if it is missing. Raises ConfigError for a URL."""
     joined = os.path.join(*path)

@@ -34,7 +34,13 @@ class Blob:
     fits: Callable[[Any], None] = lambda value: None  # raises LayoutError if apply could not put this value back
     choose: Callable[[Iterable[Any]], object] | None = None  # from the values that ranks of another layout have saved
     derivation: Derivation | None = None  # for "any"; None: another rank's value is taken as it is
+    raw: bool = False  # captured as bytes of at most `capacity`, and never put back
     structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
+
+
+def blob_key(rank: int, name: str) -> str:
+    """The key of the blob of this name."""
+    return name if name == native.METADATA_KEY else rank_key(rank, f"tierckpt.{name}")
 
 
 def lender(rank: int, saved_world_size: int) -> int:
@@ -63,9 +69,19 @@ def _room_for(size: int) -> int:
     return room
 
 
+def _data(blob: Blob) -> bytes:
+    value = blob.capture()
+    return value if blob.raw and isinstance(value, bytes) else jsonstate.dumps(blob.name, value)
+
+
+def _size(blob: Blob) -> int:
+    """Of the present value; of a raw one, what it may become."""
+    return blob.capacity or 0 if blob.raw else len(_data(blob))
+
+
 def _wanted(blob: Blob) -> int:
     """The capacity for the present value."""
-    size = len(jsonstate.dumps(blob.name, blob.capture()))
+    size = _size(blob)
     return blob.capacity if blob.capacity is not None and blob.capacity >= size else _room_for(size)
 
 
@@ -79,7 +95,7 @@ class BlobTable:
         self._capacity = capacity or {blob.name: _wanted(blob) for blob in blobs}
 
     def _key(self, blob: Blob) -> str:
-        return rank_key(self._rank, f"tierckpt.{blob.name}")
+        return blob_key(self._rank, blob.name)
 
     def like(self, saved: dict[str, int]) -> "BlobTable | None":
         """The same blobs with the capacities of a version, which are given by key. None if the blobs of that version
@@ -99,7 +115,7 @@ class BlobTable:
                          {blob.name: self._enough(blob) for blob in self._blobs})
 
     def _enough(self, blob: Blob) -> int:
-        size, now = len(jsonstate.dumps(blob.name, blob.capture())), self._capacity[blob.name]
+        size, now = _size(blob), self._capacity[blob.name]
         return now if now >= max(size, blob.capacity or 0) else _wanted(blob)
 
     def add_to(self, client: native.Client) -> None:
@@ -117,7 +133,7 @@ class BlobTable:
     def take(self, client: native.Client) -> None:
         """Takes the present state for the next snapshot. Raises NoSpaceError if a value has outgrown its capacity."""
         for blob in self._blobs:
-            data = jsonstate.dumps(blob.name, blob.capture())
+            data = _data(blob)
             outgrown = self.outgrown(blob.name, len(data))
             if outgrown is not None:
                 raise errors.NoSpaceError(f"{outgrown}: {errors.REFRESH}, which gives it more, or "
@@ -126,14 +142,17 @@ class BlobTable:
 
     def left_out(self) -> list[str]:
         """The names of the values that are not restored with another number of ranks."""
-        return [blob.name for blob in self._blobs if blob.reshard == "leave"]
+        return [blob.name for blob in self._blobs if blob.reshard == "leave" and not blob.raw]
 
     def check(self, client: native.Client) -> None:
         """Checks the values of a restore before they are put back. Raises LayoutError if one does not fit."""
-        for blob in self._blobs:
+        for blob in self._restored():
             data = client.get_blob(self._key(blob))
             if data:
                 self._check_one(blob, data)
+
+    def _restored(self) -> list[Blob]:
+        return [blob for blob in self._blobs if not blob.raw]
 
     def _check_one(self, blob: Blob, data: bytes) -> None:
         try:
@@ -146,7 +165,7 @@ class BlobTable:
     def misfits(self, client: native.Client) -> dict[str, str]:
         """The same check for a load of whatever fits: why each value that does not fit does not."""
         found = {}
-        for blob in self._blobs:
+        for blob in self._restored():
             try:
                 data = client.get_blob(self._key(blob))
                 if data:
@@ -162,7 +181,7 @@ class BlobTable:
         back. `lent` is what alike returns, if the values are another rank's because the saved training had no rank of
         this number; None: they are this rank's own."""
         names = []
-        for blob in self._blobs:
+        for blob in self._restored():
             data = b"" if blob.name in left_out else client.get_blob(self._key(blob))
             if data:
                 value = change(blob.name, jsonstate.loads(data))

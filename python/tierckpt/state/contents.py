@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from ..runtime import native
 from .blobs import Blob
-from .records import Record
+from .records import Record, RecordTable
 
 
-def _nothing() -> None:
+def _nothing(*_arguments: object) -> None:
     pass
 
 
@@ -22,6 +23,8 @@ class Contents:
     blobs: list[Blob]  # in the order in which they are put back, after the records
     check: Callable[[], object] = _nothing  # before each save; raises if there is state that was not registered
     loaded: Callable[[], object] = _nothing  # after the restore: recomputes what the framework derives from it
+    registered: Callable[[native.Client, RecordTable], object] = _nothing  # after each registration; collective
+    storage_format: str = "tierckpt"  # the value of this key that it was made for
 
 
 Fence = Callable[[Callable[[], None]], Callable[[], None]]

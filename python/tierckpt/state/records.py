@@ -49,6 +49,7 @@ class Record:
     group: str | None  # the ranks that hold the same bytes; None: this rank alone
     eager: bool  # may change before the next optimizer step
     look: Callable[[], None] | None = None  # to be called before find; one call does for all records that share it
+    head: bytes = b""  # what files have right before the piece, for readers of another format
     reshard: str = "refuse"  # what happens to a rank's own record with another number of ranks: also "leave", "any"
 
     def current(self) -> torch.Tensor:
@@ -302,9 +303,17 @@ class RecordTable:
             row.number = client.add_record(
                 key=record.key, dtype=_DTYPES[saved_dtype(row.tensor)], global_shape=record.global_shape,
                 offset=record.offset, local_shape=saved_shape(row.tensor), address=row.address, group=record.group,
-                when=native.EAGER if record.eager else native.LAZY, cuda_device=_cuda_device(row.tensor))
+                when=native.EAGER if record.eager else native.LAZY, cuda_device=_cuda_device(row.tensor),
+                **({"head": record.head} if record.head else {}))
             if record.reshard != "refuse":
                 client.set_reshard(record.key, record.reshard)
+
+    def place(self, client: native.Client, index: int) -> native.Place:
+        """Where the record of this index lies in published versions, after client.register."""
+        number = self._rows[index].number
+        if number is None:
+            raise errors.InvalidArgumentError("the records are not registered yet")
+        return client.record_place(number)
 
     @property
     def on_devices(self) -> bool:

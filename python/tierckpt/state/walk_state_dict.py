@@ -20,6 +20,7 @@ from .. import errors
 from ..runtime.world import World
 from . import groups, jsonstate
 from .blobs import Blob
+from .dcp_files import DcpFiles, piece_of
 from .records import Record, local_of, whole
 from .sharding import Placer, rank_key
 from .twins import confirm
@@ -65,7 +66,7 @@ class StateDict:
         self._form = _form(flat)
         self._world = world
         self._leaves: dict[str, object] = {}
-        found = self._records(flat)
+        self._found = found = self._records(flat)
         self.records: list[Record] = list(found.values())
         self.pieces = {key: Piece(_dtype(record), record.global_shape, record.offset, tuple(record.current().shape))
                        for key, record in found.items()}
@@ -177,6 +178,13 @@ class StateDict:
     def _apply(self, saved: dict[str, Any]) -> None:
         self._leaves = saved
 
+    def dcp_files(self) -> DcpFiles:
+        """What makes published versions a checkpoint of torch.distributed.checkpoint. Collective."""
+        index = {id(record): i for i, record in enumerate(self.records)}
+        pieces = [piece_of(key, index[id(record)], record, record.current()) for key, record in self._found.items()
+                  if record.key == key]  # not what belongs to one rank beside that of a lower one
+        return DcpFiles(self._world, self.records, pieces, lambda: values_among(self._now), self.paths)
+
     def leaf_keys(self) -> list[str]:
         """The keys of the values of the registered state dict that are no tensors."""
         return [key for key, form in self._form.items() if form == _LEAF]
@@ -187,6 +195,11 @@ class StateDict:
 
 
 _LEAF = "no tensor"
+
+
+def values_among(flat: dict[str, Any]) -> dict[str, Any]:
+    """What are no tensors."""
+    return {key: value for key, value in flat.items() if not torch.is_tensor(value)}
 
 
 def leaf_bytes(saved: dict[str, Any], key: str) -> io.BytesIO:
