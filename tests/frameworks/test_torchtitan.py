@@ -4,6 +4,7 @@
 import functools
 import json
 import random
+import shutil
 
 import pytest
 
@@ -241,3 +242,71 @@ def test_the_example_continues_where_it_stopped(tmp_path, site, top, nursery):
     for steps, resumed in ((2, 0), (3, 2)):
         ranks = run(tmp_path, "titan_training:example", world=2, nursery=nursery, steps=steps, **example)
         assert ranks == [resumed] * 2
+
+
+# ---- storage_format dcp
+
+
+@pytest.fixture
+def in_dcp(job):
+    """Arguments of a training whose versions are checkpoints of torchtitan, too."""
+    return {"settings": {**job.arguments["settings"], "storage_format": "dcp"}}
+
+
+def steps_in(job):
+    return sorted(path.name for path in (job.dump / "checkpoint").glob("step-*"))
+
+
+@pytest.mark.parametrize("world, parallel", [(1, {}), (2, {}), (4, {"tensor_parallel_degree": 2})],
+                         ids=["1", "fsdp", "fsdp-tp"])
+def test_stock_torchtitan_resumes_from_what_was_published(tmp_path, job, nursery, in_dcp, world, parallel):
+    """As from a checkpoint that it has written itself: it restores no generators, on which this training depends."""
+    arguments = {"parallel": parallel, "settings": {**in_dcp["settings"], "memory_cap_bytes": "1GiB"}}
+    job.train(world, steps=4, interval=2, **arguments)
+    assert steps_in(job) == ["step-2", "step-4"]
+    stock = {**job.arguments, "settings": None, "stock": True, "interval": 4, "dump": str(tmp_path / "stock")}
+    run(tmp_path, TRAIN, world=world, nursery=nursery, **{**stock, "steps": 4, "parallel": parallel})
+    expected = run(tmp_path, TRAIN, world=world, nursery=nursery, **{**stock, "parallel": parallel})
+    resumed = run(tmp_path, TRAIN, world=world, nursery=nursery, **{**stock, "dump": str(job.dump),
+                                                                    "parallel": parallel})
+    assert [rank["resumed"] for rank in resumed] == [4] * world
+    for key in ("loaded", "losses", "digest", "whole"):
+        assert [rank[key] for rank in resumed] == [rank[key] for rank in expected], key
+
+
+def test_directories_of_steps_go_with_their_versions_and_are_made_at_the_next_start(job, in_dcp):
+    arguments = {**in_dcp, "interval": 1, "keep_latest_k": 2}
+    job.train(1, steps=4, **arguments)
+    versions = sorted((job.dump / "checkpoint/test").glob("v*"))
+    assert len(versions) == 2 and steps_in(job) == ["step-3", "step-4"]
+    for version, step in zip(versions, (3, 4), strict=True):
+        for path in (job.dump / f"checkpoint/step-{step}").iterdir():
+            assert path.samefile(version / path.name), "its bytes are there once"
+    shutil.rmtree(job.dump / "checkpoint/step-4")
+    (job.dump / "checkpoint/step-99").mkdir()
+    ranks = job.train(1, steps=5, **arguments)
+    assert ranks[0]["resumed"] == 4
+    assert steps_in(job) == ["step-4", "step-5", "step-99"]
+
+
+def test_our_own_restores_of_such_versions(job, site, in_dcp, uninterrupted):
+    job.killed(2, die_at=3, sure=2, stage="drained", interval=2, **in_dcp)
+    ranks = job.train(2, **in_dcp)
+    assert ranks[0]["resumed"] >= 2 and ranks[0]["source"]["bytes_local"] > 0
+    assert_equal(ranks, uninterrupted(2))
+
+
+def test_another_number_of_ranks_reads_such_versions(job, site, in_dcp):
+    saved = job.train(2, steps=2, **in_dcp)
+    site.kill_agents()
+    read = job.train(1, steps=2, exclude_from_loading=["dataloader"], **in_dcp)
+    assert read[0]["loaded"] == saved[0]["whole"]
+
+
+def test_the_format_may_change_between_starts(job, site, in_dcp, uninterrupted):
+    """What only memory has in the other one is published first."""
+    job.killed(2, die_at=2)
+    job.killed(2, die_at=4, **in_dcp)
+    ranks = job.train(2)
+    assert [rank["resumed"] for rank in ranks] == [4, 4]
+    assert_equal(ranks, uninterrupted(2))

@@ -129,6 +129,18 @@ def test_newer_checkpoint_of_torchtitan_in_the_folder_is_loaded(tmp_path, agents
     assert [rank["first"] for rank in ranks] == [4] * 2
 
 
+def test_torch_loads_steps_of_a_training_with_storage_format_dcp(tmp_path, agents, config, nursery):
+    config = {**config, "storage_format": "dcp"}
+    saved = call(tmp_path, nursery, "train", steps=4, config=config, interval=2)
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == ["step-2", "step-4"]
+    for world in (2, 1):
+        for found in call(tmp_path, nursery, "loaded_by_torch", world=world, step=4):
+            assert found == {"whole": saved[0]["whole"], "losses": saved[0]["losses"], "at": 4}
+    ranks = call(tmp_path, nursery, "train", config=config)
+    assert [rank["first"] for rank in ranks] == [4, 4]
+    assert not any("torch has written" in line for line in ranks[0]["log"])
+
+
 def test_parts_of_a_model_have_an_optimizer_and_a_schedule_each(tmp_path, agents, config, nursery):
     whole, = call(tmp_path, nursery, "train", world=1, parts=2, enable_checkpoint=False)
     killed(tmp_path, nursery, die_at=4, config=config, parts=2)

@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 import tierckpt
 from harness import die
 from observers import Heard, settle
+from tierckpt.adapters.torchtitan_lines import _states
 from tierckpt.torchtitan import CheckpointManager, TrainState  # instead of torchtitan.checkpoint
 
 WIDTH = 16
@@ -193,6 +194,15 @@ def stock(rank, world, dump, steps, config):
         training.step()
     torch_dcp.save(training.checkpoint.states, checkpoint_id=os.path.join(dump, "checkpoint", f"step-{steps}"))
     return {"whole": training.whole(), "losses": training.state.global_avg_losses}
+
+
+def loaded_by_torch(rank, world, dump, step):
+    """What torch alone loads of this step, as torchtitan's own manager does."""
+    training = Training(rank, world, os.path.join(dump, "unused"), enable_checkpoint=False)
+    states = {"train_state": training.state, **_states(training.data, training.parts, training.optimizers,
+                                                       training.schedulers)}
+    torch_dcp.load(states, checkpoint_id=os.path.join(dump, "checkpoint", f"step-{step}"))
+    return {"whole": training.whole(), "losses": training.state.global_avg_losses, "at": training.data.at}
 
 
 def contents(rank, world, dump, step):

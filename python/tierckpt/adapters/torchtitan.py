@@ -16,7 +16,7 @@ from ..core.checkpoint import Checkpoint
 from ..runtime.settings import values_of_file, with_save_dir
 from .api_compat import RequiredApi, usable
 from .torchtitan_job import ASYNC_MODES, TitanJob
-from .torchtitan_state import STATE_BYTES
+from .torchtitan_state import MODEL, STATE_BYTES
 
 _PACKAGE = "torchtitan.components.checkpointer"
 _BUILT_WITH = ("config", "dataloader", "model_parts", "optimizers", "lr_schedulers", "states", "sd_adapter",
@@ -30,6 +30,7 @@ REQUIRED_API = (
     RequiredApi(f"{_PACKAGE}:CheckpointManager.__init__", _BUILT_WITH),
     RequiredApi(f"{_PACKAGE}:CheckpointManager._load", ("step",)),
     RequiredApi(f"{_PACKAGE}:CheckpointManager._save", ("curr_step", "last_step")),
+    RequiredApi(f"{_PACKAGE}:CheckpointManager._flattened_model_states_sd", ("state_dict",)),
     RequiredApi("torchtitan.components.optimizer:OptimizersContainer.__iter__"),
 )
 
@@ -75,7 +76,7 @@ class TierckptManager(BaseCheckpointManager):
             _stock_config(config), dataloader=dataloader, model_parts=model_parts, optimizers=optimizers,
             lr_schedulers=lr_schedulers, states=states, sd_adapter=sd_adapter, base_folder=base_folder)
         self._job = TitanJob(model_parts, optimizers, states, _settings(config, base_folder), config.async_mode,
-                             config.state_bytes)
+                             config.state_bytes, folder=self._stock.folder, stock_states=self._stock_states)
         self._finished = False
         self.enable = True
 
@@ -83,6 +84,11 @@ class TierckptManager(BaseCheckpointManager):
     def checkpoint(self) -> Checkpoint | None:
         """The tierckpt.Checkpoint, from the first load or save until the end."""
         return self._job.checkpoint if self.enable else None
+
+    def _stock_states(self, with_models: bool) -> dict[str, Any]:
+        states = self._stock.states
+        return self._stock._flattened_model_states_sd(
+            states if with_models else {key: state for key, state in states.items() if key != MODEL})
 
     # ---- load
 
@@ -99,6 +105,7 @@ class TierckptManager(BaseCheckpointManager):
         config = self._config
         if config.load_only:
             return False
+        self._job.look()
         if curr_step == 0:
             return self._stock._save(0, last_step)  # create_seed_checkpoint
         self._job.attach()

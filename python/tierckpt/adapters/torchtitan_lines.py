@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from .. import errors
 from ..runtime.settings import ConfigSource, values_of, with_save_dir
 from ..runtime.world import join_world
+from . import dcp_directory
 from .stateful import ModelWrapper, OptimizerWrapper
 from .torchtitan_job import ASYNC_MODES, TitanJob
 from .torchtitan_state import DATALOADER, MODEL, OPTIMIZER
@@ -90,7 +91,11 @@ class CheckpointManager:
         _check_states(self.states)
         config = os.environ.get("TIERCKPT_CONFIG") if config is None else config
         settings = self._settings(config, job_config.job.dump_folder)
-        self._job = TitanJob(model_parts, optimizers, self.states, settings, keys.async_mode.lower())
+        self._job = TitanJob(model_parts, optimizers, self.states, settings, keys.async_mode.lower(),
+                             folder=self.folder, stock_states=self._stock_states)
+
+    def _stock_states(self, with_models: bool) -> dict[str, Any]:
+        return {key: state for key, state in self.states.items() if with_models or key != MODEL}
 
     def _settings(self, config: ConfigSource, dump_folder: str) -> dict[str, Any]:
         values = values_of(config, None)
@@ -115,6 +120,7 @@ class CheckpointManager:
         """Call it after every step. force=True is for the last step, and for a seed checkpoint (step 0)."""
         if self._job is None:
             return
+        self._job.look()
         due = self._by_steps and curr_step % self.interval == 0
         if curr_step == 0:
             if due or force:
@@ -124,6 +130,7 @@ class CheckpointManager:
             self._save_weights(curr_step)
         elif force:
             self._job.attach().save_last(curr_step)
+            self._job.settle()
         elif due:
             self._job.save_to_storage(curr_step)
         else:
@@ -174,7 +181,7 @@ class CheckpointManager:
     def _look(self, step: int | None) -> int | None:
         for found in sorted(_steps_in(self.folder), reverse=True) if step is None else [step]:
             path = self._path(found)
-            if not os.path.isfile(os.path.join(path, ".metadata")):
+            if not dcp_directory.is_of_torch(path):
                 continue
             keys = FileSystemReader(path).read_metadata().state_dict_metadata
             if any(key.startswith(f"{OPTIMIZER}.") for key in keys) or found == 0:
