@@ -206,6 +206,18 @@ def test_verify_names_metadata_that_is_damaged(config, tmp_path):
     assert done.returncode != 0 and ".metadata" in done.stdout + done.stderr
 
 
+def test_scrub_finds_metadata_that_is_damaged(config, site):
+    state = {"w": torch.arange(5.0)}
+    with tierckpt.dcp.attach(state, config={**config, "scrub_storage_interval_s": 1}) as tiers:
+        stock.save(state, checkpoint_id=1, storage_writer=tiers.writer(to_storage=True))
+        path = version_of(config) / ".metadata"
+        path.write_bytes(bytes(path.stat().st_size))
+        deadline = time.monotonic() + 30
+        while "a published file is damaged" not in site.logs() or "the file stays damaged: PyTorch" not in site.logs():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_a_value_that_outgrows_its_room_is_refused_with_its_name(config):
     state = {"w": torch.zeros(3), "name": "x"}
     with tierckpt.dcp.attach(state, config=config) as tiers:

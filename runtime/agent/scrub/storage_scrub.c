@@ -44,9 +44,28 @@ static void next_version(struct storage_scrub *ss)
     ss->chunk = 0;
 }
 
+/* .metadata comes after the files of shards. */
+static uint32_t file_count(const struct storage_scrub *ss)
+{
+    return ss->manifest.file_count + (ss->manifest.metadata.bytes > 0);
+}
+
+static const struct manifest_file *file_at(const struct storage_scrub *ss, uint32_t file)
+{
+    return file < ss->manifest.file_count ? &ss->manifest.files[file] : &ss->manifest.metadata;
+}
+
+static bool is_of_shard(const struct storage_scrub *ss, uint32_t file)
+{
+    return file < ss->manifest.file_count;
+}
+
 static bool is_mine(const struct storage_scrub *ss, uint32_t file)
 {
     const struct term_context *tc = *ss->needs.term;
+    if (!is_of_shard(ss, file)) {
+        file = 0; /* one node checks it: that of the first shard */
+    }
     uint32_t local_shard = tc != NULL ? term_context_shard(tc, ss->manifest.files[file].shard) : NONE32;
     return local_shard != NONE32 && tc->shards[local_shard].drains_here;
 }
@@ -54,18 +73,18 @@ static bool is_mine(const struct storage_scrub *ss, uint32_t file)
 /* Moves on to a file of this node; false if the version has none left. */
 static bool find_file(struct storage_scrub *ss)
 {
-    while (ss->file < ss->manifest.file_count && !is_mine(ss, ss->file)) {
+    while (ss->file < file_count(ss) && !is_mine(ss, ss->file)) {
         ss->file++;
         ss->chunk = 0;
     }
-    return ss->file < ss->manifest.file_count;
+    return ss->file < file_count(ss);
 }
 
 static uint64_t pause_ms(const struct storage_scrub *ss)
 {
     uint64_t parts = 1;
-    for (uint32_t i = 0; i < ss->manifest.file_count; i++) {
-        parts += is_mine(ss, i) ? chunk_count(ss->manifest.files[i].bytes) / PART_CHUNKS + 1 : 0;
+    for (uint32_t i = 0; i < file_count(ss); i++) {
+        parts += is_mine(ss, i) ? chunk_count(file_at(ss, i)->bytes) / PART_CHUNKS + 1 : 0;
     }
     uint64_t pause = ss->needs.config->scrub_storage_interval_s * 1000ull / parts;
     return pause < 1 ? 1 : pause > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause;
@@ -108,8 +127,8 @@ static void part_work(void *ctx)
 {
     struct storage_scrub *ss = ctx;
     progress_begin(&ss->storage.progress);
-    ss->outcome.code = persistent_verify_part(ss->needs.persistent, &ss->which, &ss->manifest.files[ss->file],
-                                              ss->chunk, ss->chunk + PART_CHUNKS, &ss->outcome);
+    ss->outcome.code = persistent_verify_part(ss->needs.persistent, &ss->which, file_at(ss, ss->file), ss->chunk,
+                                              ss->chunk + PART_CHUNKS, &ss->outcome);
     progress_end(&ss->storage.progress);
 }
 
@@ -233,6 +252,11 @@ static void repair_done(void *ctx, bool canceled)
 /* True if the file is being repaired: the scrub continues after that. Memory is not moved in the meantime. */
 static bool repair(struct storage_scrub *ss)
 {
+    if (!is_of_shard(ss, ss->file)) {
+        log_error("the file stays damaged: PyTorch and torchtitan cannot open this version without Tierckpt, which can "
+                  "still restore it");
+        return false;
+    }
     ss->image = ss->which.from_load_dir ? NULL : same_in_memory(ss);
     if (ss->image == NULL) {
         log_damage_stays(ss, ss->which.from_load_dir ? "files in load_dir are never changed"
@@ -245,7 +269,7 @@ static bool repair(struct storage_scrub *ss)
 /* True if the scrub continues later, after a repair. */
 static bool report_part(struct storage_scrub *ss)
 {
-    const char *file = ss->manifest.files[ss->file].name;
+    const char *file = file_at(ss, ss->file)->name;
     switch ((int)ss->outcome.code) {
     case TCK_OK:
         report_readable(ss, file);
@@ -273,7 +297,7 @@ static void part_done(void *ctx, bool canceled)
     bool whole = ss->outcome.code == TCK_OK;
     if (ss->outcome.code == TCK_ERR_NOENT) {
         next_version(ss);
-    } else if (!whole || ss->chunk >= chunk_count(ss->manifest.files[ss->file].bytes)) {
+    } else if (!whole || ss->chunk >= chunk_count(file_at(ss, ss->file)->bytes)) {
         ss->checked += whole;
         next_file(ss);
     }
