@@ -3,6 +3,7 @@
 require."""
 
 import contextlib
+import copy
 
 import torch
 import torch.distributed.optim  # compiles its own functions, which require an unpatched torch  # noqa: F401
@@ -18,6 +19,7 @@ def patch():
     _patch_makers()
     _patch_type_names()
     _patch_streams()
+    _patch_norm()
     import megatron.core.transformer.moe.moe_utils as moe
 
     moe.te_general_gemm = getattr(moe, "te_general_gemm", None)  # a name that is missing without Transformer Engine
@@ -46,6 +48,24 @@ def _patch_makers():
     for name in _MAKERS:
         setattr(torch, name, on_cpu(getattr(torch, name)))
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+
+
+def _patch_norm():
+    """Lets the layer norm of torch work on a part of the sequence, which the mixture of experts requires with tensor
+    parallelism. Only the gradients of its parameters have to be summed, which Megatron does for marked ones."""
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    original = WrappedTorchNorm.__new__
+
+    def made(cls, config, *arguments, **keywords):
+        alone = copy.copy(config)
+        alone.sequence_parallel = False
+        norm = original(cls, alone, *arguments, **keywords)
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+        return norm
+
+    WrappedTorchNorm.__new__ = made
 
 
 def _patch_type_names():

@@ -51,6 +51,8 @@ class Kind:
     ep: int = 1
     cp: int = 1
     optimizer: str = "adam"
+    tied: bool = False  # one weight for embedding and output
+    vocabulary: int = VOCABULARY  # rows of both, some of which may be padding
     model: dict = field(default_factory=dict)
 
     def dtype(self):
@@ -102,7 +104,7 @@ def _config(kind: Kind) -> TransformerConfig:
     if kind.experts:
         more.update(num_moe_experts=kind.experts, moe_router_topk=1, moe_token_dispatcher_type="allgather",
                     expert_model_parallel_size=kind.ep, moe_router_load_balancing_type="none",
-                    moe_router_pre_softmax=True)
+                    moe_router_pre_softmax=True, sequence_parallel=kind.tp > 1)
     values = {
         "num_layers": max(2, kind.pp * kind.chunks), "hidden_size": 16, "num_attention_heads": 2,
         "use_cpu_initialization": True, "pipeline_dtype": kind.dtype(), "params_dtype": kind.dtype(),
@@ -120,12 +122,13 @@ def _model(kind: Kind, config) -> list:
     for stage in range(kind.chunks):
         virtual = {"vp_stage": stage} if kind.chunks > 1 else {}
         place = {"ignore_virtual": kind.chunks == 1, **virtual}
-        model = GPTModel(config=config, vocab_size=VOCABULARY, max_sequence_length=SEQUENCE,
+        model = GPTModel(config=config, vocab_size=kind.vocabulary, max_sequence_length=SEQUENCE,
                          transformer_layer_spec=_layers(kind),
                          pre_process=parallel_state.is_pipeline_first_stage(**place),
                          post_process=parallel_state.is_pipeline_last_stage(**place),
-                         share_embeddings_and_output_weights=False, **virtual)
-        count(model.decoder.layers[0].input_layernorm)
+                         share_embeddings_and_output_weights=kind.tied, **virtual)
+        for layer in model.decoder.layers:
+            count(layer.input_layernorm)
         chunks.append(Float16Module(config, model) if kind.bf16 or kind.fp16 else model)
     data_parallel = DistributedDataParallelConfig(
         use_distributed_optimizer=kind.distributed, overlap_grad_reduce=kind.overlap, bucket_size=3000,
@@ -136,7 +139,9 @@ def _model(kind: Kind, config) -> list:
 
 class Training:
     def __init__(self, rank, kind, **model):
-        self.kind = Kind(**{**vars(KINDS[kind]), "model": model})
+        """`kind`: a name in KINDS, or the features."""
+        named = vars(KINDS[kind]) if isinstance(kind, str) else kind
+        self.kind = Kind(**{**named, "model": {**named.get("model", {}), **model}})
         parallel_state.initialize_model_parallel(
             self.kind.tp, self.kind.pp, self.kind.chunks if self.kind.chunks > 1 else None,
             context_parallel_size=self.kind.cp, expert_model_parallel_size=self.kind.ep,

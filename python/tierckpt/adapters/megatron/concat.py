@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published version that other ranks have saved, for another number of data-parallel ranks.
+"""A published version that other ranks have saved, for other parallel sizes (layouts.py), or, if it or this rank has no
+description of the model, for another number of data-parallel ranks.
 
-Tensors are found by their names, and the pieces of the distributed optimizer by where they lie in the whole: both are
-the same whatever the number of replicas. State that belongs to a single rank comes from one that had the same place in
-the model: generators from the one with the same number among these, if there was one. The library cannot do this, since
-a rank's place does not follow from its number, and another rank than before may own a piece.
+For the latter, tensors are found by their names, and the pieces of the distributed optimizer by where they lie in the
+whole: both are the same whatever the number of replicas. State that belongs to a single rank comes from one that had
+the same place in the model: generators from the one with the same number among these, if there was one. The library
+cannot do this, since a rank's place does not follow from its number, and another rank than before may own a piece.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from ...state.blobs import Blob, lender
 from ...state.contents import Contents
 from ...state.records import Record, pieces_of, saved_dtype, saved_shape
 from ...state.sharding import rank_key, split_rank
+from . import description, layouts
+from .description import Description, Here, Saved
 
 log = logging.getLogger("tierckpt")
 
@@ -29,31 +31,32 @@ _GENERATOR = "rng.torch"
 _GENERATORS = (_GENERATOR, "rng", "rng_tracker")
 
 
-@dataclass(frozen=True)
-class Seat:
-    """Where a rank is in the model's parallelism."""
-
-    place: str  # among those that hold other parts of the model
-    number: int  # among those that hold the same
-    same_generators: bool  # whether Megatron has these draw the same random numbers
-
-
-def seat_of(place: str, world: World, same_generators: bool) -> Seat:
-    """Collective."""
+def here_of(place: str, description: Description, world: World, replicas_draw_alike: bool) -> Here:
+    """This rank. Collective."""
     same = [rank for rank, other in enumerate(world.gather(place)) if other == place]
-    return Seat(place, same.index(world.rank), same_generators)
+    return Here(place, description, same.index(world.rank), replicas_draw_alike)
 
 
-def put(version: Published, contents: Contents, seat: Seat, world: World) -> None:
-    """Loads the version. Collective. Raises LayoutError on every rank, with nothing changed, if it was saved with other
-    parallel sizes or another model."""
-    saved = _places(version, world)
-    reads, values = world.agreed(lambda: _plan(version, contents, seat, _donors(version, saved, seat.place)))
-    is_new = seat.number >= sum(other == seat.place for other in saved.values())
+def put(version: Published, contents: Contents, here: Here, world: World) -> None:
+    """Loads the version. Collective. Raises LayoutError on every rank, with nothing changed, if it was saved by another
+    model, or with other parallel sizes and without a description of the model."""
+    places, descriptions = _read_places(version, world)
+    lacks = next(filter(None, world.gather(here.description.lacks)), None)
+    lacks = lacks or next((one.lacks for one in descriptions.values() if one.lacks is not None), None)
+    if lacks is None:
+        layouts.put(version, contents, Saved(places, descriptions), here, world)
+    else:
+        _put_same_sizes(version, contents, here, world, places, lacks)
+
+
+def _put_same_sizes(version: Published, contents: Contents, here: Here, world: World, saved: dict[int, str],
+                    lacks: str) -> None:
+    reads, values = world.agreed(lambda: _plan(version, contents, here, _donors(version, saved, here.place, lacks)))
+    is_new = here.number >= sum(other == here.place for other in saved.values())
     for read in reads:
         read()
     for blob, value in values:
-        if blob.derivation is not None and is_new and not seat.same_generators:
+        if blob.derivation is not None and is_new and not here.replicas_draw_alike:
             log.warning("%s of rank %d, which is new, is derived from that of a rank that was there", blob.name,
                         world.rank)
             value = blob.derivation.make(value, world.rank, ())
@@ -64,9 +67,9 @@ def put(version: Published, contents: Contents, seat: Seat, world: World) -> Non
 _Plan = tuple[list[Callable[[], object]], list[tuple[Blob, Any]]]
 
 
-def _plan(version: Published, contents: Contents, seat: Seat, donors: list[int]) -> _Plan:
+def _plan(version: Published, contents: Contents, here: Here, donors: list[int]) -> _Plan:
     """Functions that read the tensors, and the values of the blobs."""
-    drawer = donors[lender(seat.number, len(donors))]
+    drawer = donors[lender(here.number, len(donors))]
     own = {split_rank(entry.key)[1]: index for index, entry in enumerate(version.entries)
            if not entry.blob and split_rank(entry.key)[0] is not None}
     own[_GENERATOR] = _index(version, rank_key(drawer, _GENERATOR))
@@ -83,30 +86,43 @@ def _value(version: Published, rank: int, blob: Blob) -> Any:
     return value
 
 
-def _place_of(version: Published, rank: int) -> str:
-    place: str = jsonstate.loads(version.blob(rank_key(rank, "tierckpt.progress"), rank))["place"]
-    return place
-
-
 def _index(version: Published, key: str) -> int:
     return next(index for index, entry in enumerate(version.entries) if entry.key == key)
 
 
-def _donors(version: Published, saved: dict[int, str], place: str) -> list[int]:
+def _donors(version: Published, saved: dict[int, str], place: str, lacks: str) -> list[int]:
     """The ranks that saved it which had this place, in their order."""
     donors = sorted(rank for rank, other in saved.items() if other == place)
     if not donors:
         raise errors.LayoutError(f"{version.info.path} was saved with other parallel sizes: it has "
                                  f"{sorted(set(saved.values()))}, this rank is {place}. Only the number of "
-                                 "data-parallel ranks may differ")
+                                 f"data-parallel ranks may differ here: {lacks}")
     return donors
 
 
-def _places(version: Published, world: World) -> dict[int, str]:
-    """Of the ranks that saved it. Each rank looks at a part of them. Collective."""
+_NO_DESCRIPTION = Description({}, {}, {}, "the version has no description of the model, as it was saved by an earlier "
+                              "version of Tierckpt")
+
+
+def _read_places(version: Published, world: World) -> tuple[dict[int, str], dict[str, Description]]:
+    """The places of the ranks that saved it, and what those had of the model. Each rank looks at a part of them.
+    Collective."""
     mine = range(world.rank, version.info.world_size, world.size)
-    seen = world.agreed(lambda: {rank: _place_of(version, rank) for rank in mine})
-    return {rank: place for part in world.gather(seen) for rank, place in part.items()}
+    parts = world.gather(world.agreed(lambda: _progress(version, mine)))
+    places = {rank: place for part, _ in parts for rank, place in part.items()}
+    texts = {place: text for _, part in parts for place, text in part.items()}
+    described = {place: _NO_DESCRIPTION if texts[place] is None else description.from_text(texts[place])
+                 for _, place in sorted(places.items())}
+    return places, described
+
+
+def _progress(version: Published, ranks: Iterable[int]) -> tuple[dict[int, str], dict[str, str | None]]:
+    places, texts = {}, {}
+    for rank in ranks:
+        saved = jsonstate.loads(version.blob(rank_key(rank, "tierckpt.progress"), rank))
+        places[rank] = saved["place"]
+        texts[saved["place"]] = saved.get("parts")
+    return places, texts
 
 
 def _read(version: Published, record: Record, tensor: torch.Tensor, whole: dict[str, Any],

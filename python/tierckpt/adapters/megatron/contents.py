@@ -28,12 +28,15 @@ from ...runtime.world import World
 from ...state import groups, module_state, twins, walk_model
 from ...state.blobs import Blob
 from ...state.contents import Contents, Fence, before_optimizer_step
+from ...state.model_tensors import ModelTensors
 from ...state.records import Record, fixed
 from ...state.rng import Rng
 from ...state.sharding import Placer
 from ...state.walk_optimizer import OptimizerState, state_key
 from ..api_compat import usable
 from ..trained import OptimizerStates
+from .description import Description
+from .sharded_model import describe
 
 # What is read of each kind of optimizer; none of it is a function whose parameters could be looked at.
 _READ = {
@@ -100,6 +103,10 @@ class Model:
                         parallel_state.get_expert_tensor_parallel_world_size()),
             _coordinate("ep", parallel_state.get_expert_model_parallel_rank(),
                         parallel_state.get_expert_model_parallel_world_size())))
+        self._at = {"pp": parallel_state.get_pipeline_model_parallel_rank(),
+                    "tp": parallel_state.get_tensor_model_parallel_rank(),
+                    "etp": parallel_state.get_expert_tensor_parallel_rank(),
+                    "ep": parallel_state.get_expert_model_parallel_rank()}
         self.wrapped = chunks
         self.place = f"{stage}{self._dense}{self._expert}chunks{len(chunks)}"
         """Of this rank among those that hold other parts of the model: the same for ranks that hold the same."""
@@ -136,6 +143,14 @@ class Model:
         for prefix, chunk in self.chunks.items():
             records += walk_model.buffer_records(walk_model.unwrap(chunk), placer, prefix + self._dense)
         return records
+
+    def description(self) -> Description:
+        """Which parts of the whole model this rank has."""
+        tensors: dict[str, torch.Tensor] = dict(self.parameters)
+        for prefix, chunk in self.chunks.items():
+            buffers = ModelTensors(chunk).buffers()
+            tensors.update({prefix + self._dense + name: buffer for name, buffer in buffers.items()})
+        return describe(self.chunks, tensors, self._at)
 
     def meaning(self) -> dict[str, Any]:
         """Settings that change the meaning of the parameters while their shapes stay the same."""
@@ -268,7 +283,8 @@ class Part:
         return self._trained.records() + self.state.records()
 
     def blobs(self) -> list[Blob]:
-        made = [Blob(f"optimizer{self._number}", self.state.capture, self.state.apply, self.state.room())]
+        made = [Blob(f"optimizer{self._number}", self.state.capture, self.state.apply, self.state.room(),
+                     fits=self.state.fits_groups)]
         if self._scaler is not None:
             made.append(Blob(f"scaler{self._number}", self._take_scale, self._put_scale))
         return made

@@ -34,6 +34,7 @@ from ...runtime.settings import ConfigSource, save_dir_at, values_of
 from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
+from .description import Description
 from .settings import LogFile, change, interval, log_file_of_node
 
 log = logging.getLogger("tierckpt")
@@ -55,6 +56,9 @@ REQUIRED_API = (
     RequiredApi(f"{_CORE}.tensor_parallel:get_cuda_rng_tracker", ()),
     RequiredApi(f"{_CORE}.tensor_parallel:convert_cuda_rng_state", ("state", "to_graphable")),
     RequiredApi(f"{_CORE}.tensor_parallel:is_graph_safe_cuda_rng_tracker"),
+    RequiredApi(f"{_CORE}.dist_checkpointing.mapping:ShardedTensor"),
+    RequiredApi(f"{_CORE}.dist_checkpointing.mapping:ShardedObject"),
+    RequiredApi(f"{_CORE}.dist_checkpointing.mapping:ShardedTensorFactory"),
     RequiredApi(f"{_CORE}.num_microbatches_calculator:update_num_microbatches", ("consumed_samples",)),
 )
 
@@ -73,9 +77,11 @@ def _arguments() -> Any:
 class _Progress:
     """The progress of training, and the settings that its parameters depend on: a blob."""
 
-    def __init__(self, meaning: dict[str, Any], place: str) -> None:
+    def __init__(self, meaning: dict[str, Any], place: str, description: Description) -> None:
         self.flops = 0
         self.place = place
+        self.description = description
+        self._parts = description.text()
         self._iteration = 0
         self._meaning = meaning
 
@@ -84,20 +90,22 @@ class _Progress:
         self.flops = self.flops if flops is None else flops
 
     def blob(self) -> Blob:
-        return Blob("progress", self._take, self._put)
+        return Blob("progress", self._take, self._put, fits=self._fits)
 
     def _take(self) -> dict[str, Any]:
         args = _arguments()
         counters = {} if args is None else {name: getattr(args, name, 0) for name in _COUNTERS}
         return {"iteration": self._iteration, "flops": self.flops, "counters": counters, "meaning": self._meaning,
-                "place": self.place}
+                "place": self.place, "parts": self._parts}
 
-    def _put(self, saved: dict[str, Any]) -> None:
+    def _fits(self, saved: dict[str, Any]) -> None:
         for name, value in self._meaning.items():
             if saved["meaning"].get(name) != value:
                 raise errors.LayoutError(f"the model has {name}={value}, and the version that was loaded has "
                                          f"{saved['meaning'].get(name)}: do not continue this training; start with the "
                                          "arguments that it was saved with, or with another save_dir")
+
+    def _put(self, saved: dict[str, Any]) -> None:
         self._iteration, self.flops = saved["iteration"], saved["flops"]
         args = _arguments()
         if args is not None and saved["counters"]:
@@ -120,7 +128,7 @@ class _Attached:
         self.of = _identity(model, optimizer, scheduler)
         self.world = join_world()
         mapped = contents.Model(model, self.world.rank)
-        self.progress = _Progress(mapped.meaning(), mapped.place)
+        self.progress = _Progress(mapped.meaning(), mapped.place, mapped.description())
         mapping = contents.mapping_of(mapped, optimizer, scheduler, [self.progress.blob()], self.world)
         self._mapping = mapping
         self._settings = settings
@@ -152,8 +160,8 @@ class _Attached:
         return [blob.capture() for blob in self._mapping.generators]
 
     def load_published(self, stock_newest: int) -> int | None:
-        """Loads what another number of data-parallel ranks has published. Returns None if there is nothing, or if
-        Megatron's own checkpoint is later."""
+        """Loads what was published with other parallel sizes. Returns None if there is nothing, or if Megatron's own
+        checkpoint is later."""
         from . import concat
 
         try:
@@ -165,8 +173,8 @@ class _Attached:
                 return None
             # Megatron seeds all data-parallel ranks alike unless it is told otherwise.
             same = not getattr(_arguments(), "data_parallel_random_init", False)
-            seat = concat.seat_of(self.progress.place, self.world, same)
-            concat.put(version, self._mapping.contents, seat, self.world)
+            here = concat.here_of(self.progress.place, self.progress.description, self.world, same)
+            concat.put(version, self._mapping.contents, here, self.world)
             self._drawn = self._generators()
             return version.step
 
@@ -333,8 +341,8 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
 
     In a program of Megatron-LM, its own load_checkpoint loads its own checkpoint, with all the arguments that are given
     here, if the directory in its argument `load_arg` has a later one, or if Tierckpt has none. With concat=True a
-    version of another number of data-parallel ranks is loaded, too, from storage, ours or Megatron's; memory can only
-    be restored into the layout that was saved.
+    version of other parallel sizes is loaded, too, from storage, ours or Megatron's; memory can only be restored into
+    the layout that was saved.
 
     Raises LayoutError or UnrecoverableError if something was saved that cannot be restored."""
     attached = begin().attach(model, optimizer, opt_param_scheduler)
@@ -346,8 +354,8 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
     except (errors.LayoutError, errors.UnrecoverableError) as error:
         if not concat:
             raise type(error)(f"{error}. Start with the model and the parallel sizes that it was saved with, give "
-                              "another save_dir, or call load_checkpoint(concat=True) if only the number of "
-                              "data-parallel ranks differs") from error
+                              "another save_dir, or call load_checkpoint(concat=True) if only the parallel sizes "
+                              "differ") from error
         log.warning("what is on storage is loaded, as concat=True allows: %s", error)
         step = attached.load_published(stock.newest(attached.world))
         if step is None and not stock.there():

@@ -3,7 +3,7 @@
 storage at the configured intervals, and resumes from there.
 
 TIERCKPT_CONFIG in the environment names the configuration, a JSON file; without it versions go below --save.
-TIERCKPT_MEGATRON_CONCAT=on lets it start from what another number of data-parallel ranks has published.
+TIERCKPT_MEGATRON_CONCAT=on lets it start from what was published with other parallel sizes.
 TIERCKPT_MEGATRON_HOOK=off switches the hook off.
 
 Four functions of megatron.training.training are wrapped, none replaced: setup_model_and_optimizer and load_checkpoint
