@@ -38,15 +38,27 @@ def put(version: Published, contents: Contents, saved: Saved, here: Here, world:
     plan = world.agreed(lambda: _Plan(version, contents, saved, here, modules))
     used = {name for names in world.gather(plan.needs) for name in names}
     world.agreed(lambda: _check_all_used(saved, used, version))
-    derived_ranks = [rank for rank, is_derived in enumerate(world.gather(plan.derives)) if is_derived]
-    if derived_ranks and world.rank == 0:
-        log.warning("the generators of ranks %s are derived from those of others, as none of those that saved step %d "
-                    "had their place in the model", derived_ranks, version.step)
+    _tell(plan, world, version.step)
     for read in plan.reads:
         read()
     for blob, value in plan.values():
         blob.apply(value)
     contents.loaded()
+
+
+def _tell(plan: "_Plan", world: World, step: int) -> None:
+    """Says once, on rank 0, what is not as it was. Collective."""
+    told = world.gather((plan.derives, sorted(plan.resized)))
+    if world.rank != 0:
+        return
+    ranks = [rank for rank, (derives, _) in enumerate(told) if derives]
+    if ranks:
+        log.warning("the generators of ranks %s are derived from those of others, as none of those that saved step %d "
+                    "had their place in the model", ranks, step)
+    resized = sorted({text for _, of_rank in told for text in of_rank})
+    if resized:
+        log.warning("the vocabulary is padded to another size than in step %d: rows that were not saved are zero, and "
+                    "rows beyond the new size are left out: %s", step, ", ".join(resized))
 
 
 def _check_all_used(saved: Saved, used: set[str], version: Published) -> None:
@@ -76,6 +88,7 @@ class _Plan:
             self.reads.append(read)
         self._values = [(blob, self._value(blob, modules)) for blob in contents.blobs]
         self._derivation = drawer.seed
+        self.resized = tensors.resized
 
     def values(self) -> Iterable[tuple[Blob, Any]]:
         """To be asked for when the tensors are in place."""

@@ -46,6 +46,9 @@ class SavedTensors:
         self._private = {split_rank(entry.key)[1]: index for index, entry in enumerate(version.entries)
                          if not entry.blob and split_rank(entry.key)[0] is not None}
         wanted = {part.key for local in self._own.tensors.values() for part in local.parts}
+        self.resized: set[str] = set()
+        """Global tensors that have another size now, with both."""
+        self._copies_of: dict[tuple[str, int, int], list[Copy]] = {}
         self._saved: dict[str, Local] = {}
         self._parts: dict[str, list[tuple[str, Part]]] = {}
         for description in saved.descriptions.values():
@@ -81,9 +84,14 @@ class SavedTensors:
     # ---- which elements
 
     def _copies(self, target: _Target) -> list[Copy]:
-        local = self._own.tensors.get(target.key)
+        local, place = self._own.tensors.get(target.key), (target.key, target.low, target.numel)
         if local is None:
             return self._undescribed(target)
+        if place not in self._copies_of:  # the states of a parameter are where it is
+            self._copies_of[place] = self._computed(target, local)
+        return self._copies_of[place]
+
+    def _computed(self, target: _Target, local: Local) -> list[Copy]:
         copies: list[Copy] = []
         for whole in local.parts:
             sources = self._sources(target.key, whole, local)
@@ -101,7 +109,9 @@ class SavedTensors:
         """The tensor of the same name first, whose values are then the ones that this rank's place had."""
         sources = sorted(self._parts.get(wanted.key, ()), key=lambda source: source[0] != key)
         for name, part in sources:
-            if part.whole != wanted.whole and not (part.flexible and wanted.flexible):
+            if part.whole != wanted.whole and _may_be_padded(part, wanted):
+                self.resized.add(f"{wanted.key} (it has {wanted.whole[0]} rows and had {part.whole[0]})")
+            elif part.whole != wanted.whole:
                 raise errors.LayoutError(f"{wanted.key} is {part.whole} in {self._version.info.path}, and "
                                          f"{wanted.whole} here: it was saved by another model")
             if self._saved[name].dtype != local.dtype:
@@ -144,7 +154,7 @@ class SavedTensors:
     def _scalar(self, target: _Target) -> Callable[[], object]:
         """A count of steps: the same for all parts of a parameter."""
         local = self._own.tensors.get(target.key)
-        names = [target.key] if local is not None or self._same else []
+        names = [target.key] if local is None and self._same else []
         if local is not None:
             names += [name for part in local.parts for name, _ in self._sources(target.key, part, local)]
         for name in names:
@@ -159,6 +169,11 @@ class SavedTensors:
     @staticmethod
     def _read_scalar(read: Callable[[], torch.Tensor], target: _Target) -> None:
         target.tensor.detach().copy_(read().view(()))
+
+
+def _may_be_padded(saved: Part, wanted: Part) -> bool:
+    """Whether the numbers of rows may differ, as those of a vocabulary do."""
+    return saved.flexible and wanted.flexible and saved.whole[1:] == wanted.whole[1:]
 
 
 # ---- reading
