@@ -28,6 +28,7 @@ KINDS = {
     "plain": "", "distributed": DISTRIBUTED, "bf16 with overlap": OVERLAP, "TP2": "--tensor-model-parallel-size 2",
     "PP2": f"--pipeline-model-parallel-size 2 --bf16 {DISTRIBUTED}", "MoE EP2": MIXTURE,
 }
+LAYOUTS = {**KINDS, "MoE": MIXTURE.replace("--expert-model-parallel-size 2", "")}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def pretrain(tmp_path, site, nursery):
     def start(kind, *more, die_at=None, world=2, environment=None):
         config = site.dir / "tierckpt.json"
         config.write_text(json.dumps(site.config))
-        arguments = ["--train-iters", str(STEPS), *KINDS[kind].split(), *more]
+        arguments = ["--train-iters", str(STEPS), *LAYOUTS[kind].split(), *more]
         with Job(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=world, arguments=arguments, die_at=die_at,
                  environment=environment or {"TIERCKPT_CONFIG": str(config)}) as job:
             return job.killed() if die_at else job.results()
@@ -115,3 +116,22 @@ def test_another_number_of_ranks_goes_on_from_storage(pretrain, site, uninterrup
     assert first == 5
     for iteration, end in ends.items():
         assert end[2:] == uninterrupted("bf16 with overlap")[0][1][iteration][2:]
+
+
+@pytest.mark.parametrize("kind, world, other, other_world", [
+    ("TP2", 2, "plain", 1), ("PP2", 2, "TP2", 2), ("PP2", 2, "distributed", 1), ("bf16 with overlap", 2, "PP2", 4),
+    ("MoE EP2", 2, "MoE", 1)])
+def test_other_parallel_sizes_go_on_from_storage(pretrain, tmp_path, site, nursery, kind, world, other, other_world):
+    """Without dropout the losses are nearly those that the first layout would have gone on with."""
+    same = "--make-vocab-size-divisible-by 64 --attention-dropout 0 --hidden-dropout 0".split()
+    expected = run(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=world,
+                   arguments=["--train-iters", str(STEPS), *LAYOUTS[kind].split(), *same])[-1][1]
+    pretrain(kind, *same, "--exit-interval", "4", world=world)
+    site.kill_agents()
+    environment = {"TIERCKPT_CONFIG": str(site.dir / "tierckpt.json"), "TIERCKPT_MEGATRON_CONCAT": "on"}
+    precision = ["--bf16"] if "--bf16" in LAYOUTS[kind] and "--bf16" not in LAYOUTS[other] else []
+    first, ends = pretrain(other, *same, *precision, world=other_world, environment=environment)[-1]
+    assert first == 5 and list(ends) == ["5", "6"]
+    for iteration, (losses, _, *rest) in ends.items():
+        assert rest == expected[iteration][2:]
+        assert losses == {name: pytest.approx(value, rel=2e-2) for name, value in expected[iteration][0].items()}
