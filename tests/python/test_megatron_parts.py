@@ -13,6 +13,7 @@ from tierckpt.adapters.megatron import description
 from tierckpt.adapters.megatron.description import Description, Local
 from tierckpt.adapters.megatron.generators import Place, along, choose, derived
 from tierckpt.adapters.megatron.parts import (
+    Holders,
     Part,
     c_strides,
     clip,
@@ -138,6 +139,26 @@ def test_what_no_rank_has_saved_is_named_exactly(seed):
     for part in saved[lost][0]:
         expected[tuple(slice(at, at + size) for at, size in zip(part.offset, part.sizes, strict=True))] += 1
     assert torch.equal(missing, expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_holders_near_a_part_are_all_that_have_elements_of_it_in_their_order(seed):
+    draw = random.Random(seed)
+    whole = some_whole(draw)
+    saved, loaded = dealt(draw, "w", whole), dealt(draw, "w", whole)
+    sources = [(name, part) for name, (parts, _) in saved.items() for part in parts]
+    sources += draw.sample(sources, min(len(sources), 3))  # several have the same
+    holders = Holders(sources)
+    assert list(holders) == sources
+    for part in (part for parts, _ in loaded.values() for part in parts):
+        near = holders.near(part)
+        assert copies_into(part, near) == copies_into(part, sources)
+        assert [id(one) for one in near] == [id(one) for one in sources if any(one is other for other in near)]
+
+
+def test_a_scalar_has_holders_too():
+    scalar = Part("s", (), (), (), 0, ())
+    assert Holders([("a", scalar)]).near(scalar) == [("a", scalar)]
 
 
 def test_the_first_of_several_that_have_an_element_is_taken():

@@ -6,6 +6,7 @@ a whole parameter and a range of it, which is what the distributed optimizer kee
 that Megatron splits or transposes before they become parts of a global one.
 """
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -137,6 +138,29 @@ def _slice(part: Part, d: int, at: int, size: int) -> Part:
 
 
 # ---- copies
+
+
+class Holders:
+    """Who has which parts of one global tensor, in the order in which they are to be asked. There may be hundreds, for
+    as many experts, so they are found by where they begin along the first dimension."""
+
+    def __init__(self, parts: Iterable[tuple[str, Part]]) -> None:
+        self._in_order = list(parts)
+        placed = sorted((part.offset[:1], number) for number, (_, part) in enumerate(self._in_order))
+        self._begins = [begin for begin, _ in placed]
+        self._numbers = [number for _, number in placed]
+        self._longest = max((part.sizes[0] for _, part in self._in_order if part.sizes), default=0)
+
+    def __iter__(self) -> Iterator[tuple[str, Part]]:
+        return iter(self._in_order)
+
+    def near(self, part: Part) -> list[tuple[str, Part]]:
+        """Those that may have elements of this part."""
+        first, last = 0, len(self._numbers)
+        if part.sizes:
+            first = bisect.bisect_right(self._begins, (part.offset[0] - self._longest,))
+            last = bisect.bisect_left(self._begins, (part.offset[0] + part.sizes[0],))
+        return [self._in_order[number] for number in sorted(self._numbers[first:last])]
 
 
 def copies_into(wanted: Part, sources: Iterable[tuple[str, Part]]) -> tuple[list[Copy], list[Box]]:

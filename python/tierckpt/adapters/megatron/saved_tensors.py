@@ -18,7 +18,7 @@ from ...state.records import Record
 from ...state.sharding import split_rank
 from ...state.walk_optimizer import state_key
 from .description import Here, Local, Saved
-from .parts import Copy, Part, clip, copies_into, is_padding, moved, pieces, zeros
+from .parts import Copy, Holders, Part, Sizes, clip, copies_into, is_padding, moved, pieces, zeros
 
 _MASTER = "fp32_param"
 _READ_BYTES = 64 << 20  # at once, into memory from which the elements are picked
@@ -50,13 +50,17 @@ class SavedTensors:
         """Global tensors that have another size now, with both."""
         self._copies_of: dict[tuple[str, int, int], list[Copy]] = {}
         self._saved: dict[str, Local] = {}
-        self._parts: dict[str, list[tuple[str, Part]]] = {}
+        parts: dict[str, list[tuple[str, Part]]] = {}
         for description in saved.descriptions.values():
             for key, local in description.tensors.items():
                 if key not in self._saved and any(part.key in wanted for part in local.parts):
                     self._saved[key] = local
                     for part in local.parts:
-                        self._parts.setdefault(part.key, []).append((key, part))
+                        parts.setdefault(part.key, []).append((key, part))
+        self._holders = {key: Holders(of_key) for key, of_key in parts.items()}
+        here_is = {part.key: (part, local.dtype) for local in self._own.tensors.values() for part in local.parts}
+        for wanted_part, dtype in here_is.values():
+            self._compare(wanted_part, dtype)
 
     def reader(self, record: Record, key: str, tensor: torch.Tensor) -> Callable[[], object]:
         """A function that fills the tensor of a record. Raises LayoutError if the version lacks a part of it."""
@@ -94,30 +98,37 @@ class SavedTensors:
     def _computed(self, target: _Target, local: Local) -> list[Copy]:
         copies: list[Copy] = []
         for whole in local.parts:
-            sources = self._sources(target.key, whole, local)
+            sources, saved = self._sources(target.key, whole), self._whole(whole.key)
             for part in clip(whole, target.low, target.low + target.numel):
                 made, left = copies_into(part, sources)
                 copies += made
                 for box in left:
-                    if not sources or not is_padding(part, box, sources[0][1].whole):
+                    if saved is None or not is_padding(part, box, saved):
                         raise errors.LayoutError(f"{target.key}: no rank has saved {part.key} at {box[0]}, {box[1]} "
                                                  "elements: it was saved by another model")
                     copies.append(zeros(part, box))
         return moved(copies, target.low)
 
-    def _sources(self, key: str, wanted: Part, local: Local) -> list[tuple[str, Part]]:
-        """The tensor of the same name first, whose values are then the ones that this rank's place had."""
-        sources = sorted(self._parts.get(wanted.key, ()), key=lambda source: source[0] != key)
-        for name, part in sources:
+    def _whole(self, key: str) -> Sizes | None:
+        """The shape of the global tensor that was saved."""
+        return next((part.whole for _, part in self._holders.get(key, ())), None)
+
+    def _compare(self, wanted: Part, dtype: str) -> None:
+        """Raises LayoutError if the global tensor that was saved is another one."""
+        for name, part in self._holders.get(wanted.key, ()):
             if part.whole != wanted.whole and _may_be_padded(part, wanted):
                 self.resized.add(f"{wanted.key} (it has {wanted.whole[0]} rows and had {part.whole[0]})")
             elif part.whole != wanted.whole:
                 raise errors.LayoutError(f"{wanted.key} is {part.whole} in {self._version.info.path}, and "
                                          f"{wanted.whole} here: it was saved by another model")
-            if self._saved[name].dtype != local.dtype:
+            if self._saved[name].dtype != dtype:
                 raise errors.LayoutError(f"{wanted.key} is {self._saved[name].dtype} in {self._version.info.path}, and "
-                                         f"{local.dtype} here: it was saved by another model")
-        return sources
+                                         f"{dtype} here: it was saved by another model")
+
+    def _sources(self, key: str, wanted: Part) -> list[tuple[str, Part]]:
+        """The tensor of the same name first, whose values are then the ones that this rank's place had."""
+        holders = self._holders.get(wanted.key)
+        return [] if holders is None else sorted(holders.near(wanted), key=lambda source: source[0] != key)
 
     def _undescribed(self, target: _Target) -> list[Copy]:
         """A tensor that is not in Megatron's sharded state dict: nobody knows what it means in another layout."""
@@ -156,7 +167,7 @@ class SavedTensors:
         local = self._own.tensors.get(target.key)
         names = [target.key] if local is None and self._same else []
         if local is not None:
-            names += [name for part in local.parts for name, _ in self._sources(target.key, part, local)]
+            names += [name for part in local.parts for name, _ in self._holders.get(part.key, ())]
         for name in names:
             key = state_key(name, target.path) if target.path else name
             if key in self._known:
