@@ -606,12 +606,13 @@ typedef struct tck_export_params {
     int convert;                /* not 0: tensors of F64, F32, F16 and BF16 are converted to */
     tck_dtype_t dtype;          /* one of these, rounded to the nearest, ties to even; others stay as they are */
     const char *model_files;    /* directory whose files, except weights, are copied (config.json, ...); or NULL */
-    const char *const *include; /* shell patterns of the keys to export, ended by NULL. NULL or empty: the weights of
-                                   the model, that is, all tensors except those of one rank (rank<r>/...) and the state
-                                   of the optimizer (optimizer.<key of a tensor>.<...>) */
-    const char *const *exclude; /* patterns of the keys among these that are not exported; or NULL */
-    const char *strip_prefix;   /* removed from keys that begin with it; or NULL */
-    const char *add_prefix;     /* then put before every key; or NULL */
+    const char *const *include; /* shell patterns of the tensors to export, ended by NULL. NULL or empty: the weights of
+                                   the model, which docs/published.md defines */
+    const char *const *exclude; /* patterns of the tensors among these that are not exported; or NULL */
+    const char *strip_prefix;   /* removed from names that begin with it; or NULL */
+    const char *add_prefix;     /* then put before every name; or NULL */
+    const char *names;          /* before both, a mapping to the names of a model family: the name of one that is
+                                   installed, or the path of a file, which has a slash; or NULL */
 } tck_export_params_t;
 #define TCK_EXPORT_PARAMS_INIT TCK_SIZED(tck_export_params_t)
 
@@ -625,7 +626,8 @@ typedef struct tck_exported {
 
 /* Writes whole tensors as a Hugging Face checkpoint: model.safetensors, or several files and
  * model.safetensors.index.json. It needs a bounded amount of memory, whatever the size of the model. The directory
- * appears complete and synced, or not at all; nothing is overwritten (TCK_ERR_EXIST). exported_out may be NULL. The
+ * appears complete and synced, or not at all; nothing is overwritten (TCK_ERR_EXIST). What cannot be made whole is an
+ * error before anything is written: TCK_ERR_LAYOUT, TCK_ERR_UNSUPPORTED. exported_out may be NULL. The
  * text of an error is in tck_published_errmsg(NULL). */
 TCK_API TCK_MUST_CHECK tck_status_t tck_export(const tck_export_params_t *params, tck_exported_t *exported_out);
 

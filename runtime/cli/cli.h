@@ -12,7 +12,7 @@
 
 /* The options of `tierckpt export`. */
 struct cli_export {
-    const char *version_dir, *shard_size, *dtype, *model_files, *strip_prefix, *add_prefix;
+    const char *version_dir, *shard_size, *dtype, *model_files, *strip_prefix, *add_prefix, *names;
     const char *include[CLI_PATTERNS_MAX + 1], *exclude[CLI_PATTERNS_MAX + 1]; /* NULL at the end */
     uint32_t include_count, exclude_count;
     bool from_memory;

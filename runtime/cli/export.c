@@ -44,6 +44,7 @@ static tck_status_t choose(const struct cli *cli, tck_export_params_t *params, s
     params->exclude = export->exclude;
     params->strip_prefix = export->strip_prefix;
     params->add_prefix = export->add_prefix;
+    params->names = export->names;
     if (status == TCK_OK) {
         status = field_set(&shard_size, &params->shard_bytes, export->shard_size != NULL ? export->shard_size : "5GiB",
                            NULL, err);

@@ -29,7 +29,7 @@ static const struct {
     {"prune", cli_prune, 0, false, "kd", "delete old published versions (--keep N, --dry-run)"},
     {"forget", cli_forget, 0, false, "d",
      "ignore all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run)"},
-    {"export", cli_export, 1, false, "sVMbtFIXPA",
+    {"export", cli_export, 1, false, "sVMbtFIXPAa",
      "DIRECTORY: the model's weights of a published version as a Hugging Face checkpoint"},
     {"config", cli_config, 0, true, "Sm",
      "every key with its default, the value in force and help (--set KEY=VALUE: change it while the job runs;\n"
@@ -65,9 +65,11 @@ static void usage(FILE *to)
         "  --shard-size BYTES  the size of one file: 5GiB by default, 0 for a single file\n"
         "  --dtype KIND        keep (default), float32, bfloat16, float16 or float64\n"
         "  --model-files DIR   copy config.json, the tokenizer's and other files from there\n"
-        "  --include PATTERN   export the keys that match, instead of all weights of the model;\n"
+        "  --include PATTERN   export the tensors that match, instead of all weights of the model;\n"
         "                      --exclude PATTERN: not these. Each may be given several times\n"
-        "  --strip-prefix TEXT, --add-prefix TEXT   change the keys, in this order\n"
+        "  --names NAME        give them the names of a model family: megatron-llama, megatron-gpt2, or the path of a\n"
+        "                      file, with a slash\n"
+        "  --strip-prefix TEXT, --add-prefix TEXT   change the names, in this order\n"
         "\n"
         "tune, for what is known of the cluster:\n"
         "  --node-mtbf HOURS, --process-mtbf HOURS   the mean time between failures of one node, and of its programs\n"
@@ -151,6 +153,9 @@ static int take_export(struct cli_export *export, int option)
         return 0;
     case 'A':
         export->add_prefix = optarg;
+        return 0;
+    case 'a':
+        export->names = optarg;
         return 0;
     default:
         return 3;
@@ -238,6 +243,7 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
                                             {"exclude", required_argument, NULL, 'X'},
                                             {"strip-prefix", required_argument, NULL, 'P'},
                                             {"add-prefix", required_argument, NULL, 'A'},
+                                            {"names", required_argument, NULL, 'a'},
                                             {"node-mtbf", required_argument, NULL, 'n'},
                                             {"process-mtbf", required_argument, NULL, 'p'},
                                             {"memory-mtbf", required_argument, NULL, 'L'},
@@ -259,11 +265,11 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
     static const struct {
         char letter;
         const char *name;
-    } special[] = {{'s', "--step"},      {'k', "--keep"},         {'d', "--dry-run"},      {'w', "--wait"},
-                   {'S', "--set"},       {'m', "--markdown"},     {'f', "--force"},        {'V', "--version-dir"},
-                   {'M', "--memory"},    {'b', "--shard-size"},   {'t', "--dtype"},        {'F', "--model-files"},
-                   {'I', "--include"},   {'X', "--exclude"},      {'P', "--strip-prefix"}, {'A', "--add-prefix"},
-                   {'n', "--node-mtbf"}, {'p', "--process-mtbf"}, {'L', "--memory-mtbf"}};
+    } special[] = {{'s', "--step"},    {'k', "--keep"},       {'d', "--dry-run"},      {'w', "--wait"},
+                   {'S', "--set"},     {'m', "--markdown"},   {'f', "--force"},        {'V', "--version-dir"},
+                   {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
+                   {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"},
+                   {'a', "--names"},   {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'L', "--memory-mtbf"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] &&
             strchr(commands[command].options, special[i].letter) == NULL) {

@@ -2,8 +2,10 @@
  * tck_export: a version's model weights as one Hugging Face checkpoint. It is written slab by slab into a stage
  * beside its destination, synced, and then moved there as a whole. */
 #include "base/progress.h"
+#include "published/assemble.h"
 #include "published/convert.h"
 #include "published/drain_request.h"
+#include "published/family_find.h"
 #include "published/published.h"
 #include "published/tiles.h"
 #include "published/weights.h"
@@ -19,20 +21,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SLAB_BYTES (16u << 20) /* of a tensor that is in memory, once as saved and once as written */
-#define WIDEST     8           /* bytes of an element of any kind that is converted */
-#define COPY_MAX   (1u << 30)  /* of a file that is copied along */
+#define SLAB_BYTES ((size_t)ASSEMBLE_ELEMENTS * ASSEMBLE_WIDEST)
+#define COPY_MAX   (1u << 30) /* of a file that is copied along */
 #define INDEX_NAME "model.safetensors.index.json"
 
 struct export
 {
     const tck_export_params_t *params;
     struct tck_published *published;
+    struct family_rules *rules; /* NULL: tensors keep their names */
     struct weights weights;
+    struct assembler assembler;
     int parent_fd, stage_fd;
     char name[BENEATH_NAME_MAX + 1];  /* of the directory that is created */
     char stage[BENEATH_NAME_MAX + 1]; /* "": not created yet */
-    uint8_t *saved, *written;         /* SLAB_BYTES each */
+    uint8_t *slab, *turned;           /* SLAB_BYTES each */
     struct error *err;
 };
 
@@ -80,33 +83,62 @@ static tck_status_t write_file(const struct export *x, const char *name, const v
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
+/* Rows of the weight, before it is transposed, into x->slab. They may be in several places of the whole tensor. */
+static tck_status_t read_rows(const struct export *x, const struct weight *weight, const struct box *box)
+{
+    uint64_t first = box->at[0], left = box->size[0], written = 0, row = dtype_bytes(weight->dtype);
+    tck_status_t status = TCK_OK;
+    for (uint32_t d = 1; d < box->ndim; d++) {
+        row *= box->size[d];
+    }
+    for (uint32_t i = 0; i < weight->as.count && left > 0 && status == TCK_OK; i++) {
+        const struct rows *rows = &weight->as.rows[i];
+        if (first >= rows->count) {
+            first -= rows->count;
+            continue;
+        }
+        struct box part = *box;
+        part.at[0] = rows->from + first;
+        part.size[0] = left < rows->count - first ? left : rows->count - first;
+        status = assemble_read(&x->assembler, weight->whole, &part, weight->dtype, x->slab + written, x->err);
+        written += part.size[0] * row;
+        left -= part.size[0];
+        first = 0;
+    }
+    return status;
+}
+
+/* A matrix of rows x columns elements as one of columns x rows. */
+static void transpose(uint8_t *to, const uint8_t *from, uint64_t rows, uint64_t columns, size_t element)
+{
+    for (uint64_t r = 0; r < rows; r++) {
+        for (uint64_t c = 0; c < columns; c++) {
+            memcpy(to + (c * rows + r) * element, from + (r * columns + c) * element, element);
+        }
+    }
+}
+
 static tck_status_t write_slab(const struct export *x, const struct weight *weight, const struct box *box, int fd)
 {
-    const struct table *table = &x->published->table;
-    tck_dtype_t saved = (tck_dtype_t)weight->entry->dtype;
-    tck_published_box_t want = {
-        .struct_size = sizeof(want), .key = entry_key(table, weight->entry), .dtype = saved, .ndim = box->ndim};
-    uint64_t count = box_count(box);
-    const uint8_t *bytes = x->saved;
-    memcpy(want.global_shape, entry_global(table, weight->entry), box->ndim * sizeof(uint64_t));
-    memcpy(want.offset, box->at, sizeof(box->at));
-    memcpy(want.local_shape, box->size, sizeof(box->size));
-    tck_status_t status = tck_published_read_box(x->published, &want, x->saved);
+    const struct box turned = {2, {box->at[1], box->at[0]}, {box->size[1], box->size[0]}};
+    const struct box *saved = weight->as.transposed ? &turned : box;
+    size_t element = dtype_bytes(weight->dtype);
+    tck_status_t status = box->ndim == 0
+                              ? assemble_read(&x->assembler, weight->whole, box, weight->dtype, x->slab, x->err)
+                              : read_rows(x, weight, saved);
     if (status != TCK_OK) {
-        *x->err = x->published->error;
         return status;
     }
-    if (weight->dtype != saved) {
-        convert(x->written, weight->dtype, x->saved, saved, count);
-        bytes = x->written;
+    if (weight->as.transposed) {
+        transpose(x->turned, x->slab, saved->size[0], saved->size[1], element);
     }
-    return write_all(fd, weight->name, bytes, count * dtype_bytes(weight->dtype), x->err);
+    return write_all(fd, weight->as.name, weight->as.transposed ? x->turned : x->slab, box_count(box) * element,
+                     x->err);
 }
 
 static tck_status_t write_weight(const struct export *x, const struct weight *weight, int fd)
 {
-    const uint64_t *shape = entry_global(&x->published->table, weight->entry);
-    struct tiles slabs = tiles_of(shape, weight->entry->ndim, SLAB_BYTES / WIDEST);
+    struct tiles slabs = tiles_of(weight->as.box.size, weight->as.box.ndim, ASSEMBLE_ELEMENTS);
     struct box box;
     tck_status_t status = TCK_OK;
     while (status == TCK_OK && tiles_next(&slabs, &box)) {
@@ -121,7 +153,7 @@ static tck_status_t write_weights(const struct export *x, uint32_t file)
     size_t len = 0;
     int fd = -1;
     weights_file_name(&x->weights, file, name);
-    char *header = weights_header(&x->published->table, &x->weights, file, &len);
+    char *header = weights_header(&x->weights, file, &len);
     if (header == NULL) {
         return error_set(x->err, TCK_ERR_NOSPC, "the header of %s is too long, or there is no memory for it", name);
     }
@@ -325,19 +357,45 @@ static tck_status_t open_source(struct export *x)
     return status;
 }
 
+/* Compares what several ranks hold of the same tensor. */
+static tck_status_t check_copies(const struct export *x)
+{
+    const struct wholes *wholes = &x->weights.wholes;
+    tck_status_t status = TCK_OK;
+    for (uint32_t i = 0; i < wholes->count && status == TCK_OK; i++) {
+        status = assemble_check(&x->assembler, &wholes->list[i], x->err);
+    }
+    return status;
+}
+
+static tck_status_t make_buffers(struct export *x)
+{
+    x->slab = malloc(SLAB_BYTES);
+    x->turned = malloc(SLAB_BYTES);
+    if (x->slab == NULL || x->turned == NULL) {
+        return error_set(x->err, TCK_ERR_NOMEM, "no memory for slabs of %zu bytes", SLAB_BYTES);
+    }
+    return assemble_begin(&x->assembler, x->published, x->err);
+}
+
+/* Whatever is wrong with the version or the mapping is found here, before anything is written. */
 static tck_status_t prepare(struct export *x)
 {
     tck_status_t status = find_place(x);
+    if (status == TCK_OK && x->params->names != NULL) {
+        status = family_load(x->params->names, &x->rules, x->err);
+    }
     if (status == TCK_OK) {
         status = open_source(x);
     }
     if (status == TCK_OK) {
-        status = weights_choose(x->published, x->params, &x->weights, x->err);
+        status = weights_choose(x->published, x->params, x->rules, &x->weights, x->err);
     }
-    x->saved = malloc(SLAB_BYTES);
-    x->written = malloc(SLAB_BYTES);
-    if (status == TCK_OK && (x->saved == NULL || x->written == NULL)) {
-        status = error_set(x->err, TCK_ERR_NOMEM, "no memory for slabs of %u bytes", SLAB_BYTES);
+    if (status == TCK_OK) {
+        status = make_buffers(x);
+    }
+    if (status == TCK_OK) {
+        status = check_copies(x);
     }
     return status == TCK_OK ? make_stage(x) : status;
 }
@@ -352,9 +410,11 @@ static void end(struct export *x)
         close(x->parent_fd);
     }
     weights_free(&x->weights);
+    family_free(x->rules);
+    assemble_end(&x->assembler);
     tck_published_close(x->published);
-    free(x->saved);
-    free(x->written);
+    free(x->slab);
+    free(x->turned);
 }
 
 tck_status_t tck_export(const tck_export_params_t *params, tck_exported_t *exported_out)

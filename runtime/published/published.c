@@ -351,6 +351,19 @@ static tck_status_t plan_box(const struct table *table, const struct entry *entr
     return status;
 }
 
+tck_status_t published_check_whole(const struct tck_published *published, const struct entry *entry, struct error *err)
+{
+    const struct table *table = &published->table;
+    struct box whole = {.ndim = entry->ndim};
+    struct reshard plan = {0};
+    size_t count = 0;
+    const struct entry *entries = table_find(table, entry_key(table, entry), &count);
+    memcpy(whole.size, entry_global(table, entry), entry->ndim * sizeof(uint64_t));
+    tck_status_t status = plan_box(table, entries, count, &whole, &plan, err);
+    reshard_free(&plan);
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "\"%.200s\"", entry_key(table, entry));
+}
+
 static tck_status_t read_piece(struct tck_published *published, const struct entry *entry,
                                const struct reshard_piece *piece, const struct box *want, uint8_t *to)
 {

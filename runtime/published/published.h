@@ -21,6 +21,9 @@ must_check tck_status_t published_open(const struct config *config, struct versi
  * is one. */
 bool published_own(const struct tck_published *published, const char *key, const struct box *box, uint32_t rank,
                    uint64_t *index_out, uint32_t *owners_out);
+/* TCK_ERR_LAYOUT unless all of the tensor that the entry belongs to was saved. */
+must_check tck_status_t published_check_whole(const struct tck_published *published, const struct entry *entry,
+                                              struct error *err);
 
 /* The name of a shard's file in the directory of a version, at most size - 1 bytes of it. */
 void published_file_name(struct hash128 shard, char *out, size_t size);

@@ -5,7 +5,6 @@
 #include "published/convert.h"
 
 #include <endian.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,67 +13,8 @@
 #define LENGTH_BYTES 8
 #define HEADER_ALIGN 64
 #define HEADER_MAX   100000000u /* what safetensors readers accept */
-#define OPTIMIZER    "optimizer."
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
-
-/* "rank3/..." of rank 3. */
-static bool is_ranks_own(const struct entry *entry, const char *key)
-{
-    char prefix[32];
-    int len = snprintf(prefix, sizeof(prefix), "rank%" PRIu32 "/", entry->rank);
-    return entry->rank != NONE32 && strncmp(key, prefix, (size_t)len) == 0;
-}
-
-static bool has_tensor(const struct table *table, const char *key, size_t len)
-{
-    char name[TCK_MAX_KEY + 1];
-    size_t count = 0;
-    memcpy(name, key, len);
-    name[len] = '\0';
-    const struct entry *entry = table_find(table, name, &count);
-    return entry != NULL && !entry->blob;
-}
-
-/* "optimizer.<a tensor's key>.<what of it>" */
-static bool is_optimizers(const struct table *table, const char *key)
-{
-    const char *of = key + strlen(OPTIMIZER);
-    if (strncmp(key, OPTIMIZER, strlen(OPTIMIZER)) != 0) {
-        return false;
-    }
-    for (const char *dot = strchr(of, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
-        if (has_tensor(table, of, (size_t)(dot - of))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool matches(const char *const *patterns, const char *key)
-{
-    for (; patterns != NULL && *patterns != NULL; patterns++) {
-        if (fnmatch(*patterns, key, 0) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_wanted(const struct table *table, const struct entry *entry, const tck_export_params_t *params)
-{
-    const char *key = entry_key(table, entry);
-    bool chosen;
-    if (entry->blob) {
-        return false;
-    }
-    if (params->include != NULL && params->include[0] != NULL) {
-        chosen = matches(params->include, key);
-    } else {
-        chosen = !is_ranks_own(entry, key) && !is_optimizers(table, key);
-    }
-    return chosen && !matches(params->exclude, key);
-}
 
 static char *name_of(const char *key, const tck_export_params_t *params)
 {
@@ -87,42 +27,77 @@ static char *name_of(const char *key, const tck_export_params_t *params)
     return asprintf(&name, "%s%s", add, key) < 0 ? NULL : name;
 }
 
+static tck_status_t rename_whole(const struct whole *whole, const struct family_rules *rules,
+                                 const struct export_map *map, struct renamed out[RENAMED_MAX], uint32_t *count_out,
+                                 struct error *err)
+{
+    if (rules != NULL) {
+        return family_apply(rules, map, whole->name, &whole->box, out, count_out, err);
+    }
+    out[0] = (struct renamed){.name = strdup(whole->name), .box = whole->box, .count = whole->box.ndim > 0};
+    out[0].rows = malloc(sizeof(*out[0].rows));
+    if (out[0].name == NULL || out[0].rows == NULL) {
+        renamed_free(&out[0]);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a name");
+    }
+    out[0].rows[0] = (struct rows){0, whole->box.size[0]};
+    *count_out = 1;
+    return TCK_OK;
+}
+
 /* ---- how large --------------------------------------------------------------------------------------------------- */
 
-static tck_status_t measure(const struct table *table, struct weight *weight, const tck_export_params_t *params,
-                            struct error *err)
+static tck_status_t measure(struct weight *weight, const tck_export_params_t *params, struct error *err)
 {
-    tck_dtype_t saved = (tck_dtype_t)weight->entry->dtype;
-    bool converts = params->convert && convert_can(saved);
-    weight->dtype = converts ? params->dtype : saved;
+    tck_dtype_t own = weight->whole->dtype;
+    weight->dtype = params->convert && convert_can(own) ? params->dtype : own;
     weight->bytes = dtype_bytes(weight->dtype);
-    for (uint32_t d = 0; d < weight->entry->ndim; d++) {
-        if (__builtin_mul_overflow(weight->bytes, entry_global(table, weight->entry)[d], &weight->bytes)) {
-            return error_set(err, TCK_ERR_UNSUPPORTED, "\"%.200s\" has too many elements", weight->name);
+    for (uint32_t d = 0; d < weight->as.box.ndim; d++) {
+        if (__builtin_mul_overflow(weight->bytes, weight->as.box.size[d], &weight->bytes)) {
+            return error_set(err, TCK_ERR_UNSUPPORTED, "\"%.200s\" has too many elements", weight->as.name);
         }
     }
     return TCK_OK;
 }
 
-static tck_status_t add(struct weights *weights, const struct table *table, const struct entry *entry,
+/* Takes over what `as` owns. */
+static tck_status_t add(struct weights *weights, const struct whole *whole, struct renamed *as,
                         const tck_export_params_t *params, struct error *err)
 {
     struct weight *list = reallocarray(weights->list, (size_t)weights->count + 1, sizeof(*list));
-    struct weight weight = {.entry = entry, .name = name_of(entry_key(table, entry), params)};
-    if (list != NULL) {
-        weights->list = list;
-    }
-    if (list == NULL || weight.name == NULL) {
-        free(weight.name);
+    char *name = name_of(as->name, params);
+    if (list == NULL || name == NULL) {
+        weights->list = list != NULL ? list : weights->list;
+        free(name);
+        renamed_free(as);
         return error_set(err, TCK_ERR_NOMEM, "no memory for %" PRIu32 " tensors", weights->count);
     }
-    list[weights->count++] = weight;
-    if (weight.name[0] == '\0' || strcmp(weight.name, "__metadata__") == 0) {
-        return error_set(err, TCK_ERR_INVAL, "\"%.200s\" would get an empty or reserved name", entry_key(table, entry));
+    struct weight *weight = &list[weights->count++];
+    weights->list = list;
+    *weight = (struct weight){.whole = whole, .as = *as};
+    free(as->name);
+    weight->as.name = name;
+    if (name[0] == '\0' || strcmp(name, "__metadata__") == 0) {
+        return error_set(err, TCK_ERR_INVAL, "\"%.200s\" would get an empty or reserved name", whole->name);
     }
-    tck_status_t status = measure(table, &list[weights->count - 1], params, err);
-    if (status == TCK_OK && __builtin_add_overflow(weights->bytes, list[weights->count - 1].bytes, &weights->bytes)) {
+    tck_status_t status = measure(weight, params, err);
+    if (status == TCK_OK && __builtin_add_overflow(weights->bytes, weight->bytes, &weights->bytes)) {
         status = error_set(err, TCK_ERR_UNSUPPORTED, "the tensors have too many elements");
+    }
+    return status;
+}
+
+static tck_status_t add_all(struct weights *weights, const struct whole *whole, const tck_export_params_t *params,
+                            const struct family_rules *rules, struct error *err)
+{
+    struct renamed made[RENAMED_MAX];
+    uint32_t count = 0, i = 0;
+    tck_status_t status = rename_whole(whole, rules, &weights->wholes.map, made, &count, err);
+    for (; i < count && status == TCK_OK; i++) {
+        status = add(weights, whole, &made[i], params, err);
+    }
+    for (; i < count; i++) {
+        renamed_free(&made[i]);
     }
     return status;
 }
@@ -131,7 +106,7 @@ static tck_status_t add(struct weights *weights, const struct table *table, cons
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const struct weight *)a)->name, ((const struct weight *)b)->name);
+    return strcmp(((const struct weight *)a)->as.name, ((const struct weight *)b)->as.name);
 }
 
 /* Larger elements come first, so each tensor is at a multiple of its element size, if the data begin at one. */
@@ -148,8 +123,8 @@ static int compare_places(const void *a, const void *b)
 static tck_status_t check_names(const struct weights *weights, struct error *err)
 {
     for (uint32_t i = 1; i < weights->count; i++) {
-        if (strcmp(weights->list[i - 1].name, weights->list[i].name) == 0) {
-            return error_set(err, TCK_ERR_INVAL, "two tensors would get the name \"%.200s\"", weights->list[i].name);
+        if (strcmp(weights->list[i - 1].as.name, weights->list[i].as.name) == 0) {
+            return error_set(err, TCK_ERR_INVAL, "two tensors would get the name \"%.200s\"", weights->list[i].as.name);
         }
     }
     return TCK_OK;
@@ -176,21 +151,16 @@ static void place(struct weights *weights, uint64_t shard_bytes)
     }
 }
 
-tck_status_t weights_choose(const struct tck_published *published, const tck_export_params_t *params,
-                            struct weights *out, struct error *err)
+tck_status_t weights_choose(struct tck_published *published, const tck_export_params_t *params,
+                            const struct family_rules *rules, struct weights *out, struct error *err)
 {
-    const struct table *table = &published->table;
     struct weights weights = {0};
-    tck_status_t status = TCK_OK;
-    for (size_t i = 0; i < table->count && status == TCK_OK; i++) {
-        const struct entry *entry = &table->entries[i];
-        bool first = i == 0 || strcmp(entry_key(table, entry - 1), entry_key(table, entry)) != 0;
-        if (first && is_wanted(table, entry, params)) {
-            status = add(&weights, table, entry, params, err);
-        }
+    tck_status_t status = wholes_find(published, params, &weights.wholes, err);
+    for (uint32_t i = 0; i < weights.wholes.count && status == TCK_OK; i++) {
+        status = add_all(&weights, &weights.wholes.list[i], params, rules, err);
     }
     if (status == TCK_OK && weights.list == NULL) {
-        return error_set(err, TCK_ERR_NOENT, "%.200s has no tensor to export", published->found.path);
+        status = error_set(err, TCK_ERR_NOENT, "%.200s has no tensor to export", published->found.path);
     }
     if (status == TCK_OK) {
         qsort(weights.list, weights.count, sizeof(*weights.list), compare_names);
@@ -208,9 +178,10 @@ tck_status_t weights_choose(const struct tck_published *published, const tck_exp
 void weights_free(struct weights *weights)
 {
     for (uint32_t i = 0; i < weights->count; i++) {
-        free(weights->list[i].name);
+        renamed_free(&weights->list[i].as);
     }
     free(weights->list);
+    wholes_free(&weights->wholes);
     *weights = (struct weights){0};
 }
 
@@ -240,20 +211,20 @@ static bool add_numbers(json_t *object, const char *key, const uint64_t *numbers
     return json_add(object, key, array);
 }
 
-static bool add_tensor(json_t *header, const struct table *table, const struct weight *weight)
+static bool add_tensor(json_t *header, const struct weight *weight)
 {
     const uint64_t range[2] = {weight->begin, weight->begin + weight->bytes};
     json_t *tensor = json_object();
     if (tensor == NULL || !json_add_str(tensor, "dtype", dtype_name(weight->dtype)) ||
-        !add_numbers(tensor, "shape", entry_global(table, weight->entry), weight->entry->ndim) ||
+        !add_numbers(tensor, "shape", weight->as.box.size, weight->as.box.ndim) ||
         !add_numbers(tensor, "data_offsets", range, 2)) {
         json_free(tensor);
         return false;
     }
-    return json_add(header, weight->name, tensor);
+    return json_add(header, weight->as.name, tensor);
 }
 
-static char *print_header(const struct table *table, const struct weights *weights, uint32_t file)
+static char *print_header(const struct weights *weights, uint32_t file)
 {
     json_t *header = json_object(), *metadata = json_object();
     char *text = NULL;
@@ -264,7 +235,7 @@ static char *print_header(const struct table *table, const struct weights *weigh
         good = json_add(header, "__metadata__", metadata);
     }
     for (uint32_t i = 0; i < weights->count && good; i++) {
-        good = weights->list[i].file != file || add_tensor(header, table, &weights->list[i]);
+        good = weights->list[i].file != file || add_tensor(header, &weights->list[i]);
     }
     if (good) {
         text = json_print(header, false);
@@ -273,9 +244,9 @@ static char *print_header(const struct table *table, const struct weights *weigh
     return text;
 }
 
-char *weights_header(const struct table *table, const struct weights *weights, uint32_t file, size_t *len_out)
+char *weights_header(const struct weights *weights, uint32_t file, size_t *len_out)
 {
-    char *json = print_header(table, weights, file);
+    char *json = print_header(weights, file);
     size_t json_len = json == NULL ? 0 : strnlen(json, HEADER_MAX + 1);
     size_t len = (LENGTH_BYTES + json_len + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
     char *text = json == NULL || len > HEADER_MAX ? NULL : malloc(len);
@@ -297,7 +268,7 @@ static bool add_map(json_t *index, const struct weights *weights)
     for (uint32_t i = 0; i < weights->count && good; i++) {
         char file[WEIGHTS_FILE_NAME];
         weights_file_name(weights, weights->list[i].file, file);
-        good = json_add_str(map, weights->list[i].name, file);
+        good = json_add_str(map, weights->list[i].as.name, file);
     }
     if (!good) {
         json_free(map);

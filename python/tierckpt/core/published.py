@@ -73,7 +73,7 @@ def export(directory: str | os.PathLike[str], source: ConfigSource = None, *, st
            overrides: dict[str, Any] | None = None, memory: bool = False, shard_size: int = 5 << 30,
            dtype: torch.dtype | None = None, model_files: str | os.PathLike[str] | None = None,
            include: Iterable[str] = (), exclude: Iterable[str] = (), strip_prefix: str | None = None,
-           add_prefix: str | None = None) -> native.Exported:
+           add_prefix: str | None = None, names: str | os.PathLike[str] | None = None) -> native.Exported:
     """Writes the weights of the model as a Hugging Face checkpoint, which from_pretrained opens. The same as `tierckpt
     export`.
 
@@ -85,17 +85,21 @@ def export(directory: str | os.PathLike[str], source: ConfigSource = None, *, st
     dtype        torch.float32, bfloat16, float16 or float64: floating-point weights are rounded to it; None: they are
                  not
     model_files  directory whose config.json, tokenizer files and the like are copied beside the weights
-    include, exclude   shell patterns of keys: which to export in place of all weights of the model, and which to leave
-                 out
-    strip_prefix, add_prefix   applied to the keys in this order
+    include, exclude   shell patterns of tensors: which to export in place of all weights of the model, and which to
+                 leave out
+    names        a mapping to the names of a model family: "megatron-llama", "megatron-gpt2", or the path of a file,
+                 which has a slash
+    strip_prefix, add_prefix   applied to the names in this order
 
-    Returns the version and the numbers of tensors, files and bytes. Raises ExistsError if the directory is there."""
+    Returns the version and the numbers of tensors, files and bytes. Raises ExistsError if the directory is there, and
+    LayoutError or UnsupportedError, with nothing written, if a tensor cannot be made whole."""
     if dtype is not None and dtype not in _EXPORTS:
         raise errors.InvalidArgumentError(f"dtype {dtype} is none of {', '.join(map(str, _EXPORTS))}")
     return native.export(**_where(source, step, overrides), directory=os.fspath(directory), from_memory=memory,
                           shard_bytes=shard_size, dtype=None if dtype is None else _EXPORTS[dtype],
                           model_files=None if model_files is None else os.fspath(model_files), include=list(include),
-                          exclude=list(exclude), strip_prefix=strip_prefix, add_prefix=add_prefix)
+                          exclude=list(exclude), strip_prefix=strip_prefix, add_prefix=add_prefix,
+                          names=None if names is None else os.fspath(names))
 
 
 class Published:

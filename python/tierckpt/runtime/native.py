@@ -180,7 +180,7 @@ class _ExportParams(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("source", POINTER(_OpenParams)), ("from_memory", c_int),
                 ("directory", c_char_p), ("shard_bytes", c_uint64), ("convert", c_int), ("dtype", c_int),
                 ("model_files", c_char_p), ("include", POINTER(c_char_p)), ("exclude", POINTER(c_char_p)),
-                ("strip_prefix", c_char_p), ("add_prefix", c_char_p)]
+                ("strip_prefix", c_char_p), ("add_prefix", c_char_p), ("names", c_char_p)]
 
 
 class _Exported(ctypes.Structure):
@@ -667,14 +667,14 @@ def job_name(*, config_file: str | None = None, config_json: str | None = None) 
 def export(*, directory: str, path: str | None = None, config_file: str | None = None, config_json: str | None = None,
            step: int = NEWEST, from_memory: bool = False, shard_bytes: int = 0, dtype: str | None = None,
            model_files: str | None = None, include: Sequence[str] = (), exclude: Sequence[str] = (),
-           strip_prefix: str | None = None, add_prefix: str | None = None) -> Exported:
+           strip_prefix: str | None = None, add_prefix: str | None = None, names: str | None = None) -> Exported:
     """See core/published.py."""
     library = _load_library()
     source = _OpenParams(ctypes.sizeof(_OpenParams), _bytes(path), _bytes(config_file), _bytes(config_json), step)
     convert, kind = (0, 0) if dtype is None else (1, DTYPES.index(dtype))
     params = _ExportParams(ctypes.sizeof(_ExportParams), ctypes.pointer(source), int(from_memory), _bytes(directory),
                            shard_bytes, convert, kind, _bytes(model_files), _texts(include), _texts(exclude),
-                           _bytes(strip_prefix), _bytes(add_prefix))
+                           _bytes(strip_prefix), _bytes(add_prefix), _bytes(names))
     out = _Exported(ctypes.sizeof(_Exported))
     status = library.tck_export(byref(params), byref(out))
     if status != 0:
