@@ -28,21 +28,22 @@ ROWS = 12
 class _Holder:
     """This rank's rows of one tensor, a private value, and a common value."""
 
-    def __init__(self, rank, world, rows=ROWS, key="rows", blob="value"):
+    def __init__(self, rank, world, rows=ROWS, key="rows", blob="value", declares=False):
         part = rows // world
         self.mine = torch.zeros(part)
         self.own = torch.full((2,), float(rank))
         self.value = {"rank": rank}
         records = [Record(key, lambda: self.mine, (rows,), (part * rank,), None, False),
                    whole(f"rank{rank}/own", lambda: self.own, None, eager=True)]
-        self.contents = Contents(records, [Blob(blob, lambda: self.value, self._apply)])
+        declared = Blob("export", lambda: {"of": world}, self._apply, 4096, reshard="leave", declaration=True)
+        self.contents = Contents(records, [Blob(blob, lambda: self.value, self._apply), *([declared] * declares)])
 
     def _apply(self, value):
         self.value = value
 
 
-def save(rank, world, config):
-    holder = _Holder(rank, world)
+def save(rank, world, config, declares=False):
+    holder = _Holder(rank, world, declares=declares)
     holder.mine.copy_(torch.arange(ROWS, dtype=torch.float32)[rank * len(holder.mine):][:len(holder.mine)])
     checkpoint = attach(holder.contents, world=join_world(), config=config)
     checkpoint.save_checkpoint(5, to_storage=True)
@@ -71,6 +72,18 @@ def test_each_rank_reads_its_part(tmp_path, site, before, after):
     sources = [rank if rank < before else 0 for rank in range(after)]
     assert [own for _, _, own, _ in ranks] == [[float(source)] * 2 for source in sources]
     assert [value for *_, value in ranks] == [{"rank": source} for source in sources]
+
+
+@pytest.mark.parametrize("before, after", [((2, False), (2, True)), ((2, False), (3, True)), ((2, True), (2, False)),
+                                           ((2, True), (3, True)), ((2, True), (2, True))])
+def test_what_describes_the_layout_is_not_put_back_and_may_be_missing(tmp_path, site, before, after):
+    """As in versions of a release that did not have it."""
+    run(tmp_path, "test_reshard:save", world=before[0], config=site.config, declares=before[1])
+    if before != after:
+        site.kill_agents()
+    ranks = run(tmp_path, "test_reshard:load", world=after[0], config=site.config, declares=after[1])
+    assert [(step, value) for step, *_, value in ranks] == \
+        [(5, {"rank": rank if rank < before[0] else 0}) for rank in range(after[0])]
 
 
 @pytest.mark.parametrize("arguments, text", [

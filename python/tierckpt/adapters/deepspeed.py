@@ -32,7 +32,7 @@ from ..core.lifetime import Closing
 from ..core.saving import NOT_DUE, SaveResult
 from ..runtime.settings import ConfigSource, Overrides
 from ..runtime.world import World, join_world
-from ..state import groups, module_state, twins, walk_model
+from ..state import export_map, groups, module_state, twins, walk_model
 from ..state.arguments import Stateful
 from ..state.blobs import Blob
 from ..state.contents import Contents
@@ -162,9 +162,17 @@ def _contents(engine: Any, world: World, client_state: dict[str, Any] | Stateful
     blobs += module_state.blobs_of([("", engine.module)], capacity.get("model"))
     blobs.append(rng.blob(capacity.get("rng")))
     unknown = capacity.keys() - {blob.name for blob in blobs}
+    blobs.append(export_map.blob_of(_wholes(engine.module, names), {}, world))
     if unknown:
         raise errors.InvalidArgumentError(f"capacity= has {sorted(unknown)}, it knows {[blob.name for blob in blobs]}")
     return Contents(records, blobs, check=optimizer.check)
+
+
+def _wholes(module: torch.nn.Module, names: dict[str, torch.nn.Parameter]) -> list[export_map.Whole]:
+    """All weights are saved under their own names, those of ZeRO 3 as flat pieces of a whole whose shape it knows."""
+    buffers = {name: getattr(owner, own) for name, owner, own in walk_model.saved_buffers(module)}
+    return [export_map.as_saved(name, tensor, getattr(tensor, "ds_shape", None))
+            for name, tensor in {**names, **buffers}.items()]
 
 
 class _Scalars:

@@ -180,6 +180,8 @@ class _Sources:
 
     def value(self, blob: Blob) -> Any:
         """The value of a blob for this rank, None if it was empty. Raises LayoutError if it does not fit."""
+        if blob.declaration:
+            return None
         values = map(jsonstate.loads, filter(None, map(self._published.blob, self._keys(blob))))
         value = next(values, None) if blob.choose is None else blob.choose(values)
         if value is not None:

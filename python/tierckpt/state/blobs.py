@@ -35,6 +35,7 @@ class Blob:
     choose: Callable[[Iterable[Any]], object] | None = None  # from the values that ranks of another layout have saved
     derivation: Derivation | None = None  # for "any"; None: another rank's value is taken as it is
     raw: bool = False  # captured as bytes of at most `capacity`, and never put back
+    declaration: bool = False  # describes the layout for those that read versions; it is never put back
     structural: bool = False  # the capacity follows from what is trained, and not from the value or the user
 
 
@@ -142,7 +143,7 @@ class BlobTable:
 
     def left_out(self) -> list[str]:
         """The names of the values that are not restored with another number of ranks."""
-        return [blob.name for blob in self._blobs if blob.reshard == "leave" and not blob.raw]
+        return [blob.name for blob in self._restored() if blob.reshard == "leave"]
 
     def check(self, client: native.Client) -> None:
         """Checks the values of a restore before they are put back. Raises LayoutError if one does not fit."""
@@ -152,7 +153,7 @@ class BlobTable:
                 self._check_one(blob, data)
 
     def _restored(self) -> list[Blob]:
-        return [blob for blob in self._blobs if not blob.raw]
+        return [blob for blob in self._blobs if not blob.raw and not blob.declaration]
 
     def _check_one(self, blob: Blob, data: bytes) -> None:
         try:
