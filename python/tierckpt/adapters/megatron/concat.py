@@ -77,7 +77,7 @@ def _plan(version: Published, contents: Contents, here: Here, donors: list[int])
     reads = [_read(version, record, tensor.detach(), whole, own)
              for record, tensor in zip(contents.records, pieces_of(contents.records), strict=True)]
     return reads, [(blob, _value(version, drawer if blob.name in _GENERATORS else donors[0], blob))
-                   for blob in contents.blobs]
+                   for blob in contents.blobs if not blob.declaration]
 
 
 def _value(version: Published, rank: int, blob: Blob) -> Any:

@@ -35,6 +35,7 @@ from ...state.sharding import Placer
 from ...state.walk_optimizer import OptimizerState, state_key
 from ..api_compat import usable
 from ..trained import OptimizerStates
+from . import export_map
 from .description import Description
 from .sharded_model import describe
 
@@ -128,6 +129,10 @@ class Model:
 
     def key(self, parameter: Any) -> str:
         return self._keys[id(parameter)]
+
+    def buffer_key(self, prefix: str, name: str) -> str:
+        """Of a buffer of the chunk with this prefix."""
+        return prefix + self._dense + name
 
     def placer(self, parameter: Any) -> Placer:
         return self._placers[_is_dense(parameter)]
@@ -366,7 +371,7 @@ def mapping_of(model: Model, optimizer: Any, scheduler: Any, more: list[Blob], w
     blobs = module_state.blobs_of(model.chunks.items()) + [blob for part in parts for blob in part.blobs()]
     blobs += [_scheduler_blob(scheduler)] if scheduler is not None else []
     generators = [_tracker_blob(), rng.blob(None)]
-    blobs += [*more, *generators]
+    blobs += [*more, export_map.blob(model, in_pieces, world), *generators]
     twins.confirm(records, world)
     contents = Contents(records, blobs, check=OptimizerStates([part.state for part in parts]).check,
                         loaded=lambda: _gather(model, distributed))
