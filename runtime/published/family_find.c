@@ -16,36 +16,44 @@
 #define EXTENDS_MAX     8 /* mappings that extend each other */
 #define NAMES_BYTES_MAX (1 << 20)
 
-/* ../share/tierckpt/names of the library or program that contains this function; where the build tree has it, too. */
-static bool beside_library(char out[PATH_MAX])
+/* The directory of the library or program that contains this function. */
+static bool own_dir(char out[PATH_MAX])
 {
     Dl_info info;
     char own[PATH_MAX];
     if (dladdr((void *)(uintptr_t)family_load, &info) == 0 || realpath(info.dli_fname, own) == NULL) {
         return false;
     }
-    int len = snprintf(out, PATH_MAX, "%s/../share/tierckpt/names", dirname(own));
-    return len > 0 && len < PATH_MAX;
+    return snprintf(out, PATH_MAX, "%s", dirname(own)) < PATH_MAX;
+}
+
+/* The library may be in a directory of the architecture below lib. The build tree has the first of these, too. */
+static bool find_installed(const char *name, char out[PATH_MAX])
+{
+    static const char *const places[] = {"/../share/tierckpt", "/../../share/tierckpt"};
+    char dir[PATH_MAX];
+    bool found = false;
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places) && !found && own_dir(dir); i++) {
+        found =
+            snprintf(out, PATH_MAX, "%s%s/names/%s.json", dir, places[i], name) < PATH_MAX && access(out, R_OK) == 0;
+    }
+    return found ||
+           (snprintf(out, PATH_MAX, TCK_INSTALL_DATADIR "/names/%s.json", name) < PATH_MAX && access(out, R_OK) == 0);
 }
 
 static tck_status_t path_of(const char *name, char out[PATH_MAX], struct error *err)
 {
-    char dir[PATH_MAX] = "";
     if (strchr(name, '/') != NULL) {
         return snprintf(out, PATH_MAX, "%s", name) < PATH_MAX
                    ? TCK_OK
                    : error_set(err, TCK_ERR_INVAL, "the path of the mapping is too long");
     }
-    if (beside_library(dir) && snprintf(out, PATH_MAX, "%s/%s.json", dir, name) < PATH_MAX && access(out, R_OK) == 0) {
-        return TCK_OK;
-    }
-    if (snprintf(out, PATH_MAX, TCK_INSTALL_DATADIR "/names/%s.json", name) < PATH_MAX && access(out, R_OK) == 0) {
-        return TCK_OK;
-    }
-    return error_set(err, TCK_ERR_NOENT,
-                     "no mapping \"%.100s\" is installed, neither in %.150s nor in " TCK_INSTALL_DATADIR
-                     "/names; a file of your own is named with a slash, such as ./names.json",
-                     name, dir);
+    return find_installed(name, out)
+               ? TCK_OK
+               : error_set(err, TCK_ERR_NOENT,
+                           "no mapping \"%.100s\" is installed, neither near this library nor in " TCK_INSTALL_DATADIR
+                           "/names; a file of your own is named with a slash, such as ./names.json",
+                           name);
 }
 
 static tck_status_t load_one(const char *name, struct family_rules **out, const char **base_out, struct error *err)

@@ -41,6 +41,14 @@ version=$(echo "$work/save/$job/v"*)
 "$bin/tierckpt" export "$work/part" --version-dir "$version" --include 'params.*' --exclude '*.1' --strip-prefix params. \
     --add-prefix weights. || die "no export of a directory"
 [ "$(keys "$work/part/model.safetensors")" = weights.0 ] || die "the patterns were not heeded"
+# Names: by a file, and by an installed mapping, which the program finds beside itself and which does not fit these keys.
+echo '{"format":1,"rules":[{"from":"params.{n}","to":"layers.{n}.weight"}]}' >"$work/names.json"
+"$bin/tierckpt" export "$work/named" --version-dir "$version" --include 'params.*' --names "$work/names.json" || die "no export with names"
+keys "$work/named/model.safetensors" | grep -qx layers.0.weight || die "the rule was not heeded"
+"$bin/tierckpt" export "$work/family" --version-dir "$version" --include 'params.*' --names megatron-llama 2>"$work/why" &&
+    die "a key that no rule fits was exported"
+grep -q 'no rule of the mapping fits "params.0"' "$work/why" || die "the key is not named: $(cat "$work/why")"
+[ ! -e "$work/family" ] || die "something was written before the error"
 ask a export "$work/wrong" --dtype float12 2>/dev/null && die "an unknown kind was taken"
 ask a status --shard-size 1 2>/dev/null && die "status took an option of export"
 shard=$(ls -S "$version"/shard-* | head -1)
