@@ -79,15 +79,28 @@ static bool is_master(const struct table *table, const char *key)
     return begins(key, MASTER) && has_tensor(table, key + strlen(MASTER), strlen(key) - strlen(MASTER));
 }
 
+/* State dicts may have their optimizer under any name; these are the names of it that programs and torch use. */
+static bool looks_like_optimizers(const char *key)
+{
+    static const char *const moments[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"};
+    const char *last = strrchr(key, '.');
+    for (size_t i = 0; last != NULL && i < sizeof(moments) / sizeof(*moments); i++) {
+        if (strcmp(last + 1, moments[i]) == 0) {
+            return true;
+        }
+    }
+    return begins(key, OPTIMIZER) || begins(key, "optim.");
+}
+
 /* What is neither known to be a weight nor known not to be one is not guessed. */
 static tck_status_t is_weight(const struct table *table, const struct entry *entry, bool *out, struct error *err)
 {
     const char *key = entry_key(table, entry);
     *out = !is_ranks_own(entry, key) && !is_optimizers(table, key) && !is_master(table, key);
-    if (*out && begins(key, OPTIMIZER)) {
+    if (*out && looks_like_optimizers(key)) {
         return error_set(err, TCK_ERR_UNSUPPORTED,
                          "\"%.200s\" may be the state of an optimizer or a weight, and the version does not say which: "
-                         "exclude \"" OPTIMIZER "*\" if it is no weight, or include what is to be exported",
+                         "include the patterns of the weights, or exclude those of the optimizer's state",
                          key);
     }
     return TCK_OK;
