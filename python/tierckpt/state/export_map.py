@@ -63,7 +63,8 @@ def as_saved(name: str, tensor: torch.Tensor, shape: Iterable[int] | None = None
 def blob_of(tensors: Iterable[Whole], numbers: Mapping[str, int], world: World) -> Blob:
     """`numbers` are properties of the model, such as the number of its attention heads. Of ranks that declare the same,
     the first one saves it, and the others save its number. Collective."""
-    value = {"format": _FORMAT, "numbers": dict(numbers), "tensors": [tensor.declared() for tensor in tensors]}
+    by_name = sorted(tensors, key=lambda tensor: tensor.name)  # ranks may find the same ones in another order
+    value = {"format": _FORMAT, "numbers": dict(numbers), "tensors": [tensor.declared() for tensor in by_name]}
     digests = world.gather(hashlib.blake2b(jsonstate.dumps(NAME, value), digest_size=16).digest())
     first = digests.index(digests[world.rank])
     if first != world.rank:
