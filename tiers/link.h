@@ -43,7 +43,7 @@ bool link_is_listening(const struct link *link);
 must_check tck_status_t link_connect(struct link *link, const char *address, size_t number, void *user,
                                      struct link_conn **out, struct error *err);
 /* The host at the other end of a connection that was accepted: one of its addresses, with some port; "": unknown. */
-const char *link_remote(const struct link_conn *conn);
+const char *link_remote(struct link_conn *conn);
 void link_set_user(struct link_conn *conn, void *user);
 void *link_user(const struct link_conn *conn);
 /* Forced: pending pushes end with false. Once they have ended, there are no more callbacks for this conn. */

@@ -199,17 +199,6 @@ static tck_status_t make_ep(struct link_conn *conn, ucp_ep_params_t *params)
     return TCK_OK;
 }
 
-static void find_remote(ucp_conn_request_h request, char out[ADDRESS_TEXT])
-{
-    ucp_conn_request_attr_t attr = {.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
-    struct sockaddr_in address;
-
-    if (ucp_conn_request_query(request, &attr) == UCS_OK && attr.client_address.ss_family == AF_INET) {
-        memcpy(&address, &attr.client_address, sizeof(address));
-        link_address_print(&address, out);
-    }
-}
-
 static void accept_request(struct port *port, ucp_conn_request_h request)
 {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST, .conn_request = request};
@@ -220,7 +209,6 @@ static void accept_request(struct port *port, ucp_conn_request_h request)
         ucp_listener_reject(port->listener, request);
         return;
     }
-    find_remote(request, conn->remote);
     if (make_ep(conn, &params) == TCK_OK) {
         link->setup.accepted(link->setup.ctx, conn);
     }
@@ -299,8 +287,15 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
     return TCK_OK;
 }
 
-const char *link_remote(const struct link_conn *conn)
+const char *link_remote(struct link_conn *conn)
 {
+    ucp_ep_attr_t attr = {.field_mask = UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR};
+    struct sockaddr_in address;
+
+    if (!conn->closed && ucp_ep_query(conn->ep, &attr) == UCS_OK && attr.remote_sockaddr.ss_family == AF_INET) {
+        memcpy(&address, &attr.remote_sockaddr, sizeof(address));
+        link_address_print(&address, conn->remote);
+    }
     return conn->remote;
 }
 

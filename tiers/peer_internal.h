@@ -11,7 +11,8 @@
 
 #define PEER_BACKOFF_MIN_MS 100
 #define PEER_BACKOFF_MAX_MS 3000
-#define PEER_YIELD_MS       1000 /* the larger id gives the smaller one this long to connect */
+#define PEER_YIELD_MS       1000 /* the larger id gives the smaller one this long to connect; */
+#define PEER_YIELD_FEW_MS   300  /* less if there are several addresses, since it may have to try them all in time */
 
 /* One connection. Before its handshake is done, it is in peers->strangers, or belongs to a session that we open or to a
  * check of an address. */
@@ -92,6 +93,8 @@ struct peers {
 struct peer *peers_add(struct peers *peers, const struct node_info *node);
 /* Of another node_info of the same agent. What is known of its addresses is forgotten if they have changed. */
 void peer_set_node(struct peer *peer, const struct node_info *node);
+/* How long this agent waits for the other one to connect. */
+uint32_t peer_yield_ms(const struct peer *peer);
 /* Which of its addresses this is (the port does not count), or ADDRESS_NONE. */
 uint32_t peer_number_of(const struct peer *peer, const char *at);
 

@@ -31,6 +31,14 @@ struct peer *peers_find(const struct peers *peers, uint64_t agent_id)
     return found ? peers->list[at] : NULL;
 }
 
+uint32_t peer_yield_ms(const struct peer *peer)
+{
+    if (peer->peers->self.agent_id < peer->node.agent_id) {
+        return 0;
+    }
+    return peer->addresses.count > 1 ? PEER_YIELD_FEW_MS : PEER_YIELD_MS;
+}
+
 uint32_t peer_number_of(const struct peer *peer, const char *at)
 {
     size_t i = address_list_host(&peer->list, at);

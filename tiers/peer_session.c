@@ -23,8 +23,7 @@ static void plan_connect(struct peer *peer, uint32_t delay_ms)
 {
     uint64_t half = delay_ms / 2;
 
-    peer->connect_at_ms =
-        clock_ms() + half + peers_random() % (half + 1) + (we_connect_first(peer) ? 0 : PEER_YIELD_MS);
+    peer->connect_at_ms = clock_ms() + half + peers_random() % (half + 1) + peer_yield_ms(peer);
 }
 
 static void back_off(struct peer *peer)

@@ -252,12 +252,12 @@ tck_status_t peers_want(struct peers *peers, const struct node_info *node, struc
             return error_set(err, TCK_ERR_NOMEM, "no memory for node %s", node->name);
         }
     }
-    if (!peer->wanted) {
-        peer->wanted = true;
-        peer->connect_at_ms = clock_ms() + (peers->self.agent_id < node->agent_id ? 0 : PEER_YIELD_MS);
-    }
     peer->stale = peer->up != NULL && strcmp(peer->node.address, node->address) != 0;
     peer_set_node(peer, node);
+    if (!peer->wanted) {
+        peer->wanted = true;
+        peer->connect_at_ms = clock_ms() + peer_yield_ms(peer);
+    }
     *out = peer;
     return TCK_OK;
 }

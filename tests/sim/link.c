@@ -287,7 +287,7 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
     return TCK_OK;
 }
 
-const char *link_remote(const struct link_conn *conn)
+const char *link_remote(struct link_conn *conn)
 {
     struct address_list list;
     const struct link *from = conn->other != NULL ? conn->other->link : NULL;
