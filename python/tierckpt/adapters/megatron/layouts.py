@@ -86,7 +86,7 @@ class _Plan:
             _, key = split_rank(record.key)
             read = self._generator(tensor, drawer) if key == GENERATOR else tensors.reader(record, key, tensor)
             self.reads.append(read)
-        self._values = [(blob, self._value(blob, modules)) for blob in contents.blobs]
+        self._values = [(blob, self._value(blob, modules)) for blob in contents.blobs if not blob.declaration]
         self._derivation = drawer.seed
         self.resized = tensors.resized
 
