@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The link over UCX: active messages only (put and get over TCP are slow and let a dying peer abort this process), PEER
- * error mode everywhere, workers used by the loop's thread alone, one for
- * each address.
+ * error mode everywhere, workers used by the loop's thread alone, one for each address.
  *
  * UCX calls back from inside ucp_worker_progress. Those callbacks touch no UCX object; they queue an event
  * (link_conn.h), and the poll function hands the events to the owner afterwards. Only a chunk's buffer is requested
