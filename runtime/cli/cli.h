@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/version.h"
 
+#include <stdio.h>
+
 #define CLI_PATTERNS_MAX 64
 
 /* The options of `tierckpt export`. */
@@ -54,6 +56,10 @@ int cli_stop(const struct cli *cli);
 int cli_doctor(const struct cli *cli);
 int cli_export(const struct cli *cli);
 int cli_tune(const struct cli *cli);
+int cli_top(const struct cli *cli);
+
+/* The answer to the request "status", as text. */
+void cli_write_status(FILE *to, const json_t *answer);
 
 /* Prints the error (as JSON with --json) and returns 1. */
 int cli_fail(const struct cli *cli, const struct error *err);

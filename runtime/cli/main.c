@@ -36,6 +36,7 @@ static const struct {
      "           --markdown: the table of all keys)"},
     {"stop", cli_stop, 0, false, "f",
      "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
+    {"top", cli_top, 0, false, "", "the status of the job, renewed each second, with rates (q: quit)"},
     {"tune", cli_tune, 0, false, "npL", "the intervals that cost the running training least, and why"},
     {"doctor", cli_doctor, 0, true, "", "check this machine, and launcher settings that are known to break recovery"},
 };

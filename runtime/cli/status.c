@@ -13,58 +13,60 @@
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
 /* A node that is lost answers at none of them. */
-static void print_silent_addresses(const json_t *node)
+static void write_silent_addresses(FILE *to, const json_t *node)
 {
     for (const json_t *a = json_first(json_get(node, "addresses")); a != NULL; a = json_next(a)) {
         if (strcmp(text_of(node, "state"), "up") == 0 && !flag_of(a, "answers")) {
-            printf("WARNING: node %s does not answer at its address %s; if the others fail, too, it is lost\n",
-                   text_of(node, "name"), text_of(a, "address"));
+            fprintf(to, "WARNING: node %s does not answer at its address %s; if the others fail, too, it is lost\n",
+                    text_of(node, "name"), text_of(a, "address"));
         }
     }
 }
 
-static void print_nodes(const json_t *answer)
+static void write_nodes(FILE *to, const json_t *answer)
 {
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
         if (strcmp(text_of(n, "state"), "lost") == 0) {
-            printf("WARNING: node %s is lost: nothing commits until it is back or the job is restarted\n",
-                   text_of(n, "name"));
+            fprintf(to, "WARNING: node %s is lost: nothing commits until it is back or the job is restarted\n",
+                    text_of(n, "name"));
         }
-        print_silent_addresses(n);
+        write_silent_addresses(to, n);
     }
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
-        printf("  node %-20s %-14s %-22s domain %s%s\n", text_of(n, "name"), text_of(n, "state"), text_of(n, "address"),
-               text_of(n, "domain"), flag_of(n, "coordinator") ? ", coordinator" : "");
+        fprintf(to, "  node %-20s %-14s %-22s domain %s%s\n", text_of(n, "name"), text_of(n, "state"),
+                text_of(n, "address"), text_of(n, "domain"), flag_of(n, "coordinator") ? ", coordinator" : "");
     }
 }
 
-static void print_trainers(const json_t *answer)
+static void write_trainers(FILE *to, const json_t *answer)
 {
     for (const json_t *t = json_first(json_get(answer, "trainers")); t != NULL; t = json_next(t)) {
-        printf("  rank %-5" PRIu64 " pid %-8" PRIu64 " at step %" PRIu64 "\n", number_of(t, "rank"),
-               number_of(t, "pid"), number_of(t, "step"));
+        fprintf(to, "  rank %-5" PRIu64 " pid %-8" PRIu64 " at step %" PRIu64 "\n", number_of(t, "rank"),
+                number_of(t, "pid"), number_of(t, "step"));
     }
 }
 
-static void print_scrub(const json_t *scrub)
+static void write_scrub(FILE *to, const json_t *scrub)
 {
     if (number_of(scrub, "slots_bad") > 0) {
-        printf("WARNING: %" PRIu64 " copies in memory were damaged and dropped, %" PRIu64
-               " were fetched again (see the agent's log)\n",
-               number_of(scrub, "slots_bad"), number_of(scrub, "copies_repaired"));
+        fprintf(to,
+                "WARNING: %" PRIu64 " copies in memory were damaged and dropped, %" PRIu64
+                " were fetched again (see the agent's log)\n",
+                number_of(scrub, "slots_bad"), number_of(scrub, "copies_repaired"));
     }
     if (number_of(scrub, "copies_missing") > 0) {
-        printf("WARNING: %" PRIu64 " copies of the committed version are missing here\n",
-               number_of(scrub, "copies_missing"));
+        fprintf(to, "WARNING: %" PRIu64 " copies of the committed version are missing here\n",
+                number_of(scrub, "copies_missing"));
     }
     if (number_of(scrub, "files_bad") > 0) {
-        printf("WARNING: %" PRIu64 " published files were found damaged, %" PRIu64
-               " were rewritten (see the agent's log, or tierckpt verify)\n",
-               number_of(scrub, "files_bad"), number_of(scrub, "files_repaired"));
+        fprintf(to,
+                "WARNING: %" PRIu64 " published files were found damaged, %" PRIu64
+                " were rewritten (see the agent's log, or tierckpt verify)\n",
+                number_of(scrub, "files_bad"), number_of(scrub, "files_repaired"));
     }
 }
 
-static void print_storage(const json_t *storage)
+static void write_storage(FILE *to, const json_t *storage)
 {
     if (storage == NULL || flag_of(storage, "good")) {
         return;
@@ -74,10 +76,10 @@ static void print_storage(const json_t *storage)
     struct tm tm;
     localtime_r(&seconds, &tm);
     strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S", &tm);
-    printf("WARNING: storage has been failing since %s: %s\n", since, text_of(storage, "error"));
+    fprintf(to, "WARNING: storage has been failing since %s: %s\n", since, text_of(storage, "error"));
     if (number_of(storage, "steps") > 0) {
-        printf("         %" PRIu64 " steps, %" PRIu64 " to %" PRIu64 ", did not reach storage\n",
-               number_of(storage, "steps"), number_of(storage, "first_step"), number_of(storage, "newest_step"));
+        fprintf(to, "         %" PRIu64 " steps, %" PRIu64 " to %" PRIu64 ", did not reach storage\n",
+                number_of(storage, "steps"), number_of(storage, "first_step"), number_of(storage, "newest_step"));
     }
 }
 
@@ -87,20 +89,21 @@ static bool storage_good(const json_t *answer)
     return storage == NULL || flag_of(storage, "good");
 }
 
-static void print_held_back(const json_t *answer)
+static void write_held_back(FILE *to, const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
-        printf("WARNING: saves come faster than they can be copied: most are skipped, the next one is at step "
-               "%" PRIu64 " or later. Raise save_mem_interval, or set slots to 3\n",
-               number_of(answer, "not_before"));
+        fprintf(to,
+                "WARNING: saves come faster than they can be copied: most are skipped, the next one is at step "
+                "%" PRIu64 " or later. Raise save_mem_interval, or set slots to 3\n",
+                number_of(answer, "not_before"));
     }
 }
 
-static void print_quarantined(const json_t *slots)
+static void write_quarantined(FILE *to, const json_t *slots)
 {
     for (const json_t *s = json_first(slots); s != NULL; s = json_next(s)) {
-        printf("WARNING: slot %" PRIu64 " of shard %s is in quarantine, so saves have one slot fewer: %s\n",
-               number_of(s, "slot"), text_of(s, "shard"), text_of(s, "writer"));
+        fprintf(to, "WARNING: slot %" PRIu64 " of shard %s is in quarantine, so saves have one slot fewer: %s\n",
+                number_of(s, "slot"), text_of(s, "shard"), text_of(s, "writer"));
     }
 }
 
@@ -110,38 +113,40 @@ static bool copies_short(const json_t *answer)
     return json_len(json_get(answer, "nodes")) > 1 && number_of(answer, "shards_short_of_domains") > 0;
 }
 
-static void print_copies(const json_t *answer)
+static void write_copies(FILE *to, const json_t *answer)
 {
     if (copies_short(answer)) {
-        printf("WARNING: %" PRIu64 " of %" PRIu64
-               " shards have fewer copies in distinct domains than configured (copies): add nodes "
-               "or domains, or lower copies\n",
-               number_of(answer, "shards_short_of_domains"), number_of(answer, "shards"));
+        fprintf(to,
+                "WARNING: %" PRIu64 " of %" PRIu64
+                " shards have fewer copies in distinct domains than configured (copies): add nodes "
+                "or domains, or lower copies\n",
+                number_of(answer, "shards_short_of_domains"), number_of(answer, "shards"));
     } else if (number_of(answer, "shards_short_of_domains") > 0) {
-        printf("one node: versions in its memory survive the trainers and the agent, but not the node\n");
+        fprintf(to, "one node: versions in its memory survive the trainers and the agent, but not the node\n");
     }
 }
 
-static void print_parked(const json_t *stored)
+static void write_parked(FILE *to, const json_t *stored)
 {
     if (number_of(stored, "not_parked") > 0) {
-        printf("WARNING: %" PRIu64 " of the %" PRIu64
-               " files of this node's memory are held by the agent alone (%s): they are lost if it dies\n",
-               number_of(stored, "not_parked"), number_of(stored, "files"),
-               strcmp(text_of(stored, "supervisor"), "none") == 0
-                   ? "it was started without a supervisor"
-                   : "the supervisor has not taken them: see the agent's log");
+        fprintf(to,
+                "WARNING: %" PRIu64 " of the %" PRIu64
+                " files of this node's memory are held by the agent alone (%s): they are lost if it dies\n",
+                number_of(stored, "not_parked"), number_of(stored, "files"),
+                strcmp(text_of(stored, "supervisor"), "none") == 0
+                    ? "it was started without a supervisor"
+                    : "the supervisor has not taken them: see the agent's log");
     }
 }
 
-static void print_metrics(const json_t *metrics)
+static void write_metrics(FILE *to, const json_t *metrics)
 {
     if (text_of(metrics, "trouble")[0] != '\0') {
-        printf("WARNING: metrics are not exported as configured: %s\n", text_of(metrics, "trouble"));
+        fprintf(to, "WARNING: metrics are not exported as configured: %s\n", text_of(metrics, "trouble"));
     }
 }
 
-static void print_status(const json_t *answer)
+void cli_write_status(FILE *to, const json_t *answer)
 {
     const json_t *memory = json_get(answer, "memory");
     char used[32], cap[32], committed[48], published[48], draining[48];
@@ -150,29 +155,31 @@ static void print_status(const json_t *answer)
     text_version(json_get(answer, "committed"), committed, sizeof(committed));
     text_version(json_get(answer, "published"), published, sizeof(published));
     text_version(json_get(answer, "draining"), draining, sizeof(draining));
-    printf("job %s, node %s, agent pid %" PRIu64 ", term %" PRIu64 "%s\n", text_of(answer, "job"),
-           text_of(answer, "node"), number_of(answer, "pid"), number_of(answer, "term"),
-           flag_of(answer, "closed") ? " (this node's world is of an older term)" : "");
-    printf("committed %s, published %s, draining %s, undecided %" PRIu64 "\n", committed, published, draining,
-           number_of(answer, "undecided"));
-    printf("memory %s of %s in %" PRIu64 " segments, pages of %" PRIu64 " KiB\n", used, cap,
-           number_of(memory, "segments"), number_of(memory, "page_bytes") >> 10);
-    print_held_back(answer);
-    print_copies(answer);
+    fprintf(to, "job %s, node %s, agent pid %" PRIu64 ", term %" PRIu64 "%s\n", text_of(answer, "job"),
+            text_of(answer, "node"), number_of(answer, "pid"), number_of(answer, "term"),
+            flag_of(answer, "closed") ? " (this node's world is of an older term)" : "");
+    fprintf(to, "committed %s, published %s, draining %s, undecided %" PRIu64 "\n", committed, published, draining,
+            number_of(answer, "undecided"));
+    fprintf(to, "memory %s of %s in %" PRIu64 " segments, pages of %" PRIu64 " KiB\n", used, cap,
+            number_of(memory, "segments"), number_of(memory, "page_bytes") >> 10);
+    write_held_back(to, answer);
+    write_copies(to, answer);
     if (text_of(answer, "passed_over")[0] != '\0') {
-        printf("WARNING: an older version was restored: %s\n", text_of(answer, "passed_over"));
+        fprintf(to, "WARNING: an older version was restored: %s\n", text_of(answer, "passed_over"));
     }
     if (number_of(answer, "twin_divergences") > 0) {
-        printf("WARNING: twins differed %" PRIu64 " times: data-parallel ranks no longer agree (see the agent's log)\n",
-               number_of(answer, "twin_divergences"));
+        fprintf(to,
+                "WARNING: twins differed %" PRIu64
+                " times: data-parallel ranks no longer agree (see the agent's log)\n",
+                number_of(answer, "twin_divergences"));
     }
-    print_storage(json_get(answer, "storage"));
-    print_scrub(json_get(answer, "scrub"));
-    print_quarantined(json_get(answer, "quarantined"));
-    print_parked(json_get(answer, "parked"));
-    print_metrics(json_get(answer, "metrics"));
-    print_nodes(answer);
-    print_trainers(answer);
+    write_storage(to, json_get(answer, "storage"));
+    write_scrub(to, json_get(answer, "scrub"));
+    write_quarantined(to, json_get(answer, "quarantined"));
+    write_parked(to, json_get(answer, "parked"));
+    write_metrics(to, json_get(answer, "metrics"));
+    write_nodes(to, answer);
+    write_trainers(to, answer);
 }
 
 static bool node_lost(const json_t *answer)
@@ -224,7 +231,7 @@ int cli_status(const struct cli *cli)
         return 1;
     }
     if (!cli_json(cli, answer)) {
-        print_status(answer);
+        cli_write_status(stdout, answer);
     }
     bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
                 !copies_short(answer) && storage_good(answer) &&

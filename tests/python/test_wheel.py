@@ -77,8 +77,8 @@ def test_what_is_missing_is_named_in_one_line(top, tmp_path):
     assert done.returncode != 0
     line = next(line for line in done.stderr.splitlines() if "apt-get install" in line)
     assert line.split("apt-get install ")[1].split() == [
-        "libucx-dev", "librocksdb-dev", "liburing-dev", "libmicrohttpd-dev", "libcjson-dev", "libisal-dev",
-        "libxxhash-dev", "libssl-dev"]
+        "libucx-dev", "librocksdb-dev", "liburing-dev", "libmicrohttpd-dev", "libncurses-dev", "libcjson-dev",
+        "libisal-dev", "libxxhash-dev", "libssl-dev"]
 
 
 def test_modules_that_are_built_are_in_the_wheel(top):

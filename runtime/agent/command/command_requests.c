@@ -209,6 +209,17 @@ static json_t *metrics_json(const struct metrics *metrics)
     return json;
 }
 
+/* Bytes since the agent's start, for rates. */
+static json_t *transfer_json(const struct report *r)
+{
+    json_t *json = json_object();
+    json_add_u64(json, "digested_bytes", r->tally.digested_bytes);
+    json_add_u64(json, "copied_bytes", r->tally.copied_bytes + r->tally.pulled_bytes);
+    json_add_u64(json, "received_bytes", r->tally.received_bytes);
+    json_add_u64(json, "stored_bytes", r->drains.bytes);
+    return json;
+}
+
 /* The measurements that `tierckpt tune` uses. */
 static json_t *training_json(const struct report *r)
 {
@@ -247,6 +258,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "parked", parked_json(&r.parked));
     json_add(json, "metrics", metrics_json(agent->metrics));
     json_add(json, "training", training_json(&r));
+    json_add(json, "transfer", transfer_json(&r));
     json_add_u64(json, "drain_ms", r.tally.drain_ms);
     if (r.in_term.joined) {
         add_term(json, &r.in_term, agent);
