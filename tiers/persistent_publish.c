@@ -108,11 +108,11 @@ static void put_written(void *ctx, const struct error *outcome)
     struct put *op = ctx;
     op->outcome = *outcome;
     if (outcome->code == TCK_OK && !op->p->closing) {
-        op->outcome.code = pool_submit(op->p->pool, put_metadata_work, put_metadata_done, op);
-        if (op->outcome.code == TCK_OK) {
-            return;
+        tck_status_t status = pool_submit(op->p->pool, put_metadata_work, put_metadata_done, op);
+        if (status == TCK_OK) {
+            return; /* the thread has the outcome now */
         }
-        error_set(&op->outcome, op->outcome.code, "start to look for " METADATA_NAME);
+        (void)error_set(&op->outcome, status, "start to look for " METADATA_NAME);
     }
     put_finish(op);
 }
