@@ -77,7 +77,7 @@ def load(rank, world, path, broadcast_checkpoint=False):
     """Returns the digest, how many tensors this rank has read from the directory, and whether memory was loaded."""
     training, reads = Training(world, seed=99), []
     read = dcp_sources._read
-    dcp_sources._read = lambda version, key, offset, tensor: (reads.append(key), read(version, key, offset, tensor))
+    dcp_sources._read = lambda version, key, *place: (reads.append(key), read(version, key, *place))
     checkpoint_state = training.checkpoint_state
     tierckpt.vescale.load(path, checkpoint_state, broadcast_checkpoint=broadcast_checkpoint)
     series, = dcp_functions.program._series.values()

@@ -23,7 +23,7 @@ from ..runtime.settings import ConfigSource, Overrides
 from ..state import jsonstate
 from ..state.records import saved_dtype, saved_shape
 from ..state.sharding import rank_key, split_rank
-from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, paths_of
+from ..state.walk_state_dict import LEAVES, PATHS, Piece, leaf_bytes, pairs_of, paths_of
 
 
 def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | None,
@@ -112,6 +112,8 @@ class _Published:
         self.directory = published.info.path
         self.step = published.step
         self._leaves = self._blobs(LEAVES)
+        self._path_texts = self._blobs(PATHS)
+        self._pairs = {key: dtype for text in self._path_texts for key, dtype in pairs_of(text).items()}
 
     def _blobs(self, name: str) -> list[Any]:
         """Of this name, of all ranks that have saved one, the lowest rank first."""
@@ -128,10 +130,12 @@ class _Published:
     def metadata(self) -> Metadata:
         table, paths = _Table(), {}
         for key, entry in self._tensors():
-            table.add(key, Piece(self._published.dtype(entry.key), entry.global_shape, entry.offset, entry.local_shape))
+            dims = len(entry.global_shape) - (key in self._pairs)
+            table.add(key, Piece(self._pairs.get(key, self._published.dtype(entry.key)), entry.global_shape[:dims],
+                                 entry.offset[:dims], entry.local_shape[:dims]))
         for leaves in self._leaves:
             table.add_leaves((*leaves["plain"], *leaves["pickled"]))
-        for text in reversed(self._blobs(PATHS)):
+        for text in reversed(self._path_texts):
             paths.update(paths_of(text))
         return table.metadata(paths)
 
@@ -141,7 +145,7 @@ class _Published:
             tensor = planner.resolve_tensor(item)
             offset = [begin + at for begin, at in zip(item.storage_index.offset, item.storage_offsets, strict=True)]
             key = self._scope + item.storage_index.fqn
-            _read(self._published, key, offset, tensor.detach())
+            _read(self._published, key, offset, tensor.detach(), self._pairs.get(item.storage_index.fqn))
             planner.commit_tensor(item, tensor)
         for item in leaves:
             planner.load_bytes(item, self._leaf(item.storage_index.fqn))
@@ -152,12 +156,17 @@ class _Published:
         return leaf_bytes(next(saved for saved in self._leaves if key in (*saved["plain"], *saved["pickled"])), key)
 
 
-def _read(version: Published, key: str, offset: list[int], tensor: torch.Tensor) -> None:
-    """Tensors of another dtype than the one that was saved are converted, as DCP does it."""
-    if version.dtype(key) == saved_dtype(tensor):
+def _read(version: Published, key: str, offset: list[int], tensor: torch.Tensor, pairs: torch.dtype | None) -> None:
+    """Tensors of another dtype than the one that was saved are converted, as DCP does it. `pairs`: the dtype of numbers
+    that files have as pairs."""
+    if pairs is None and version.dtype(key) == saved_dtype(tensor):
         version.read_box(key, offset, tuple(saved_shape(tensor)), out=tensor)
-    else:
+    elif pairs is None:
         tensor.copy_(version.read_box(key, offset, tuple(tensor.shape)))
+    elif pairs == tensor.dtype:
+        version.read_box(key, [*offset, 0], (*tensor.shape, 2), out=tensor)
+    else:
+        tensor.copy_(torch.view_as_complex(version.read_box(key, [*offset, 0], (*tensor.shape, 2))))
 
 
 def _split(plan: Any) -> tuple[list[Any], list[Any]]:

@@ -31,7 +31,7 @@ _DTYPES = {
     torch.float8_e5m2: "F8_E5M2",
 }
 
-_AS_PAIRS = {torch.complex128: torch.float64, torch.complex32: torch.float16}
+AS_PAIRS = {torch.complex128: torch.float64, torch.complex32: torch.float16}
 _AS_BYTES = {getattr(torch, name) for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
                                                "float4_e2m1fn_x2") if hasattr(torch, name)}
 
@@ -80,7 +80,7 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
 def carried(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory with a dtype that files can have: complex numbers as pairs, dtypes without a name in files as
     bytes."""
-    if tensor.dtype in _AS_PAIRS:
+    if tensor.dtype in AS_PAIRS:
         return torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype in _AS_BYTES:
         return tensor.view(torch.uint8)
@@ -89,12 +89,12 @@ def carried(tensor: torch.Tensor) -> torch.Tensor:
 
 def saved_shape(tensor: torch.Tensor) -> torch.Size:
     """The shape of the tensor in files."""
-    return torch.Size((*tensor.shape, 2)) if tensor.dtype in _AS_PAIRS else tensor.shape
+    return torch.Size((*tensor.shape, 2)) if tensor.dtype in AS_PAIRS else tensor.shape
 
 
 def saved_dtype(tensor: torch.Tensor) -> torch.dtype:
     """The dtype of the tensor in files."""
-    return torch.uint8 if tensor.dtype in _AS_BYTES else _AS_PAIRS.get(tensor.dtype, tensor.dtype)
+    return torch.uint8 if tensor.dtype in _AS_BYTES else AS_PAIRS.get(tensor.dtype, tensor.dtype)
 
 
 def fixed(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -144,7 +144,7 @@ def check_tensor(key: str, tensor: torch.Tensor) -> None:
     if tensor.numel() > 0 and _is_freed(tensor):
         raise errors.UnsupportedError(f"{key} is a view of memory that was freed, as FSDP frees the parameters that it "
                                       "has gathered: save a copy of it, made while they are there (clone())")
-    if tensor.dtype not in _DTYPES and tensor.dtype not in _AS_PAIRS and tensor.dtype not in _AS_BYTES:
+    if tensor.dtype not in _DTYPES and tensor.dtype not in AS_PAIRS and tensor.dtype not in _AS_BYTES:
         raise errors.UnsupportedError(f"{key} has dtype {tensor.dtype}, which cannot be saved: convert it before init")
     if len(saved_shape(tensor)) > native.MAX_NDIM:
         raise errors.UnsupportedError(
@@ -200,7 +200,7 @@ class _Row:
 
 def pour(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> None:
     """Copies a tensor in the form that files have into a tensor. non_blocking: as for Tensor.copy_."""
-    if target.dtype in _AS_PAIRS:
+    if target.dtype in AS_PAIRS:
         source = torch.view_as_complex(source)
     elif target.dtype in _AS_BYTES:
         source = source.view(target.dtype)

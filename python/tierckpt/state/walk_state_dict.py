@@ -21,7 +21,7 @@ from ..runtime.world import World
 from . import groups, jsonstate
 from .blobs import Blob
 from .dcp_files import DcpFiles, piece_of
-from .records import Record, local_of, whole
+from .records import AS_PAIRS, Record, local_of, whole
 from .sharding import Placer, rank_key
 from .twins import confirm
 
@@ -62,14 +62,13 @@ class StateDict:
         self._now = flat
         self._rules = rules
         self.paths = paths
-        self._paths_text = json.dumps([[key, list(path)] for key, path in paths.items()])
+        self._paths_text = _text_of_paths(paths, flat)
         self._form = _form(flat)
         self._world = world
         self._leaves: dict[str, object] = {}
         self._found = found = self._records(flat)
         self.records: list[Record] = list(found.values())
-        self.pieces = {key: Piece(_dtype(record), record.global_shape, record.offset, tuple(record.current().shape))
-                       for key, record in found.items()}
+        self.pieces = {key: _piece(record) for key, record in found.items()}
         self.devices = {key: record.current().device for key, record in found.items()}
         confirm(self.records, world)
 
@@ -211,9 +210,27 @@ def leaf_bytes(saved: dict[str, Any], key: str) -> io.BytesIO:
     return io.BytesIO(_pickle(saved["plain"][key]))
 
 
+def _text_of_paths(paths: dict[str, tuple[Any, ...]], flat: dict[str, Any]) -> str:
+    """Of numbers that files have as pairs, the dtype follows: files do not say that they are complex."""
+    dtypes = {key: str(value.dtype).removeprefix("torch.") for key, value in flat.items()
+              if torch.is_tensor(value) and value.dtype in AS_PAIRS}
+    return json.dumps([[key, list(path), *([dtypes[key]] if key in dtypes else [])] for key, path in paths.items()])
+
+
 def paths_of(text: str) -> dict[str, tuple[Any, ...]]:
-    """The contents of the blob PATHS."""
-    return {key: tuple(path) for key, path in json.loads(text)}
+    """The paths in the blob PATHS."""
+    return {key: tuple(path) for key, path, *_ in json.loads(text)}
+
+
+def pairs_of(text: str) -> dict[str, torch.dtype]:
+    """The dtypes of tensors that files have as pairs, from the blob PATHS."""
+    return {key: getattr(torch, dtype[0]) for key, _, *dtype in json.loads(text) if dtype}
+
+
+def _piece(record: Record) -> Piece:
+    """As the state dict has it, also if files have each number as a pair."""
+    now = record.current()
+    return Piece(_dtype(record), record.global_shape[:now.dim()], record.offset[:now.dim()], tuple(now.shape))
 
 
 def _pickle(value: Any) -> bytes:
