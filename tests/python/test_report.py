@@ -21,13 +21,14 @@ class Trace:
     def __init__(self, node):
         self.node, self.lines = node, [{"name": "process_name", "ph": "M", "pid": PIDS[node], "tid": 0,
                                         "args": {"name": node}}]
+        self.pid = PIDS[node]
 
     def add(self, at, name, phase="i", term=1, step=0, **args):
-        self.lines.append({"name": name, "cat": "version", "ph": phase, "ts": round(at * 1e6), "pid": PIDS[self.node],
+        self.lines.append({"name": name, "cat": "version", "ph": phase, "ts": round(at * 1e6), "pid": self.pid,
                            "tid": 0, "id": f"{name} {term}.{step}", "args": {"term": term, "step": step, **args}})
 
     def counter(self, at, name, value):
-        self.lines.append({"name": name, "cat": "version", "ph": "C", "ts": round(at * 1e6), "pid": PIDS[self.node],
+        self.lines.append({"name": name, "cat": "version", "ph": "C", "ts": round(at * 1e6), "pid": self.pid,
                            "tid": 0, "args": {"value": value}})
 
     def span(self, begin, end, name, term, step, ok=True):
@@ -42,7 +43,7 @@ class Trace:
             self.span(at + 0.06, at + 0.26, "drain", term, step)
             self.add(at + 0.3, "published", term=term, step=step)
 
-    def write(self, directory, job="job", torn=""):
+    def write(self, directory, job="a.job", torn=""):
         path = directory / f"{job}.{self.node}.trace.json"
         path.write_text("[\n" + "".join(json.dumps(line) + ",\n" for line in self.lines) + torn)
         return path
@@ -143,7 +144,7 @@ def made(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     a, b = two_starts()
-    a.lines[0]["args"]["name"] = "<i>a</i>"
+    a.lines[0]["args"]["name"] = a.node = "<i>a<i>"
     (tmp_path / "traces").mkdir()
     for trace in (a, b):
         trace.write(tmp_path / "traces")
@@ -154,8 +155,8 @@ def made(tmp_path, capsys):
 
 def test_page_needs_nothing_else_and_escapes_names(made):
     text = made.read_text()
-    assert "<title>Run of job</title>" in text and text.count("<svg") == 5
-    assert "&lt;i&gt;a&lt;/i&gt;" in text and "<i>" not in text
+    assert "<title>Run of a.job</title>" in text and text.count("<svg") == 5
+    assert "&lt;i&gt;a&lt;i&gt;" in text and "<i>" not in text
     outside = {url for url in re.findall(r"""(?:src|href)=["']([^"']+)""", text) if not url.startswith("#")}
     assert not outside and "<script" not in text
     for value in ("37", "30", "7"):

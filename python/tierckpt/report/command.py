@@ -46,10 +46,11 @@ def _write(target: Path, files: list[Path]) -> None:
     except ImportError as error:
         raise errors.UnsupportedError(f"{error.name} is not installed, which draws the page: pip install "
                                       "'tierckpt[report]'") from error
-    jobs = sorted({file.name.split(".")[0] for file in files})
+    events = traces.read(files)
+    jobs = sorted({event.job for event in events})
     if len(jobs) > 1:
         raise errors.InvalidArgumentError(f"these are traces of several jobs, {', '.join(jobs)}: name the files of one")
-    run = run_of(traces.read(files))
+    run = run_of(events)
     if run is None:
         raise errors.NotFoundError("the traces have no event yet")
     try:

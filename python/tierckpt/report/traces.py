@@ -17,6 +17,8 @@ class Event:
 
     at: float
     """Seconds since 1970, by the clock of its node."""
+    job: str
+    """By the name of the file, <job>.<node>.trace.json."""
     node: str
     name: str
     phase: str
@@ -51,7 +53,7 @@ def _read(path: str | os.PathLike[str]) -> list[Event]:
     except OSError as error:
         raise errors.IoError(f"{path}: {error.strerror}") from error
     try:
-        return _events(json.loads(_whole(text)))
+        return _events(json.loads(_whole(text)), Path(path).name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise errors.CorruptError(f"{path} is no trace of an agent: {error!r}") from error
 
@@ -62,7 +64,9 @@ def _whole(text: str) -> str:
     return "[]" if end < 0 else text[:end] + "]"
 
 
-def _events(lines: list[dict[str, Any]]) -> list[Event]:
-    names = {line["pid"]: line["args"]["name"] for line in lines if line["ph"] == "M"}
-    return [Event(line["ts"] / 1e6, names.get(line["pid"], "?"), line["name"], line["ph"], line.get("id", ""),
-                  line.get("args", {})) for line in lines if line["ph"] != "M"]
+def _events(lines: list[dict[str, Any]], file: str) -> list[Event]:
+    nodes = {line["pid"]: line["args"]["name"] for line in lines if line["ph"] == "M"}
+    stem = file.removesuffix(".old").removesuffix(".trace.json")
+    jobs = {pid: stem.removesuffix(f".{node}") for pid, node in nodes.items()}
+    return [Event(line["ts"] / 1e6, jobs.get(line["pid"], stem), nodes.get(line["pid"], "?"), line["name"], line["ph"],
+                  line.get("id", ""), line.get("args", {})) for line in lines if line["ph"] != "M"]
