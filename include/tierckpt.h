@@ -324,7 +324,7 @@ typedef enum tck_due {
 
 /* Sets *due_out to what tck_save_if_needed will do at this step, so that the caller refreshes its blobs only when they
  * are needed. It costs as little, and a tck_save_if_needed of the same step right after it does what it has
- * announced. */
+ * announced. A tck_snapshot of that step may take its place. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_due(tck_client_t *client, uint64_t step, tck_due_t *due_out);
 
 /* Saves this step, whatever the intervals say. Every rank must save the same steps, or the version never commits. A

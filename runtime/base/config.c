@@ -33,8 +33,10 @@ static const struct word loss_words[] = {
 static const struct word digest_words[] = {{"host", DIGEST_HOST, false}, {"device", DIGEST_DEVICE, false}, {0}};
 static const struct word spread_words[] = {
     {"agents", SPREAD_AGENTS, false}, {"nccl", SPREAD_NCCL, false}, {"oob", SPREAD_OOB, false}, {0}};
-static const struct word format_words[] = {
-    {"tierckpt", STORAGE_FORMAT_TIERCKPT, false}, {"dcp", STORAGE_FORMAT_DCP, false}, {0}};
+static const struct word format_words[] = {{"tierckpt", STORAGE_FORMAT_TIERCKPT, false},
+                                           {"dcp", STORAGE_FORMAT_DCP, false},
+                                           {"framework", STORAGE_FORMAT_FRAMEWORK, false},
+                                           {0}};
 static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SWITCH_ON, false}, {0}};
 
 #define AT(member)           .name = #member, .offset = offsetof(struct config, member)
@@ -148,8 +150,10 @@ static const struct field fields[] = {
          "how long an operation on storage may make no progress before it is given up; saves to memory and restores "
          "from memory never wait for it"},
     {WORD(storage_format, format_words), .default_text = "tierckpt",
-     .help = "who can open published versions: tierckpt, or dcp (also PyTorch's dcp.load and torchtitan, without "
-             "Tierckpt, by a file .metadata; with tierckpt.dcp and tierckpt.torchtitan only)"},
+     .help = "who can open what goes to storage: tierckpt; dcp (also PyTorch's dcp.load and torchtitan, without "
+             "Tierckpt, by a file .metadata; with tierckpt.dcp and tierckpt.torchtitan only); or framework (it is the "
+             "framework's own checkpoint, and no version is published; with tierckpt.transformers, tierckpt.megatron "
+             "and tierckpt.deepspeed only)"},
     {WORD(storage_verify, switch_words), .default_text = "on",
      .help = "whether files are read back from storage and compared before they are published: on, off"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",

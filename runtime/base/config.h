@@ -15,7 +15,7 @@ enum restore_spread { SPREAD_AGENTS, SPREAD_NCCL, SPREAD_OOB };
 enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
 enum digest_place { DIGEST_HOST, DIGEST_DEVICE };
 enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
-enum storage_format { STORAGE_FORMAT_TIERCKPT, STORAGE_FORMAT_DCP };
+enum storage_format { STORAGE_FORMAT_TIERCKPT, STORAGE_FORMAT_DCP, STORAGE_FORMAT_FRAMEWORK };
 
 struct config {
     char job[CONFIG_NAME];             /* names directories and sockets: [A-Za-z0-9._-]+, not starting with a dot;

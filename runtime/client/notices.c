@@ -64,7 +64,8 @@ void notice_restored(const struct tck_client *client, const tck_restored_t *rest
              restored->version.term, sources[0] == '\0' ? "" : " from ", sources, restored->seconds);
 }
 
-/* The agents exit soon after the job is done, and their memory is freed with them. */
+/* The agents exit soon after the job is done, and their memory is freed with them. What is in the framework's own
+ * format on storage only the adapter knows. */
 static void report_unpublished(const struct tck_client *client)
 {
     uint64_t committed = atomic_load(&client->session.shared->committed_step);
@@ -74,7 +75,7 @@ static void report_unpublished(const struct tck_client *client)
     if (published > 0) {
         snprintf(newest, sizeof(newest), "%" PRIu64, published);
     }
-    if (committed > published) {
+    if (committed > published && client->session.config.storage_format != STORAGE_FORMAT_FRAMEWORK) {
         log_warn("the job is done, and step %" PRIu64 " is lost with the memory of its nodes (newest step of this run "
                  "on storage: %s); call save_last before the end "
                  "to keep it",

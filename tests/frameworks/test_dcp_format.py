@@ -286,8 +286,9 @@ def test_other_adapters_refuse_the_format_and_name_the_key(config):
     model = torch.nn.Linear(2, 2)
     with pytest.raises(tierckpt.ConfigError, match="storage_format"):
         tierckpt.init(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1), config=config)
-    with pytest.raises(tierckpt.ConfigError, match="storage_format"):
-        tierckpt.dcp.attach({"w": torch.zeros(3)}, config={**config, "storage_format": "zip"})
+    for name in ("zip", "framework"):
+        with pytest.raises(tierckpt.ConfigError, match="storage_format"):
+            tierckpt.dcp.attach({"w": torch.zeros(3)}, config={**config, "storage_format": name})
 
 
 @pytest.mark.parametrize("formats", [("tierckpt", "dcp"), ("dcp", "tierckpt")], ids="-".join)

@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 from .. import errors
 from ..runtime import native
 from ..runtime.notices import Notices
-from ..runtime.settings import ConfigSource, Overrides, configuration, storage_format, warn_of_memory
+from ..runtime.settings import FRAMEWORK, ConfigSource, Overrides, configuration, storage_format, warn_of_memory
 from ..runtime.world import Oob, World, join_world
 from ..state import arguments, jsonstate
 from ..state.arguments import Models, Optimizers, Schedulers, Stateful
@@ -96,9 +96,16 @@ def _open(contents: Contents, fences: Iterable[Fence], world: World, config: Con
 
 
 def _check_format(contents: Contents, config: ConfigSource, overrides: Overrides) -> None:
-    if storage_format(config, overrides) != contents.storage_format:
-        raise errors.ConfigError("storage_format is dcp, in which only tierckpt.dcp and tierckpt.torchtitan save: take "
-                                 "it out of the configuration")
+    wanted = storage_format(config, overrides)
+    if wanted != contents.storage_format:
+        raise errors.ConfigError(f"storage_format is {wanted}, {_FORMATS[wanted]}: take it out of the configuration")
+
+
+_FORMATS = {
+    "tierckpt": "which is not what this adapter was told",
+    "dcp": "in which only tierckpt.dcp and tierckpt.torchtitan save",
+    FRAMEWORK: "in which only tierckpt.transformers, tierckpt.megatron and tierckpt.deepspeed save",
+}
 
 
 def _blobs_of(contents: Contents, world: World) -> BlobTable:

@@ -12,6 +12,7 @@ from typing import SupportsIndex
 from .. import errors
 from ..runtime import native
 from ..runtime.notices import Notices, lines_meanwhile
+from ..runtime.settings import FRAMEWORK
 from ..runtime.world import World
 from ..state.blobs import BlobTable
 from ..state.contents import Contents
@@ -88,6 +89,7 @@ class Saving:
         self._blobs = blobs
         self._world = world
         self._notices = notices
+        self._memory_only = contents.storage_format == FRAMEWORK  # the adapter writes what goes to storage
         self._may_wait_s = _KNOWN_WITHIN_S
         self._load_missed = True  # nothing was loaded, and it is not known yet whether something could have been
         self.last_saved: int | None = None
@@ -114,13 +116,15 @@ class Saving:
         if type(step) is not int or not 0 <= step < native.NEWEST:
             step = whole_step(step)
         if self._client.save_due(step):
+            if self._memory_only:
+                return self._save(step, lambda: self._client.snapshot(step, native.SAVE_MEMORY))
             return self._save(step, lambda: self._client.save_if_needed(step))
         self._client.save_if_needed(step)  # it learns how long a step takes
         return NOT_DUE
 
     def explicit(self, step: SupportsIndex, to_storage: bool) -> SaveResult:
         step = whole_step(step)
-        flags = native.SAVE_STORAGE if to_storage else native.SAVE_MEMORY
+        flags = native.SAVE_STORAGE if to_storage and not self._memory_only else native.SAVE_MEMORY
         return self._save(step, lambda: self._client.snapshot(step, flags))
 
     def skip(self, step: SupportsIndex, obstacle: str) -> SaveResult:

@@ -17,6 +17,9 @@ ConfigSource = str | os.PathLike[str] | dict[str, Any] | None
 Overrides = dict[str, Any] | None
 """Keys that override those of a configuration."""
 
+FRAMEWORK = "framework"
+"""A value of the key storage_format: what goes to storage is the framework's own checkpoint."""
+
 PATH_ENDINGS = ("_dir", "_path", "_file", "_textfile", "_mount")
 """Of the names of keys whose values are paths."""
 
@@ -55,12 +58,18 @@ def _is_relative(value: object) -> bool:
 
 
 def storage_format(config: ConfigSource, overrides: Overrides) -> str:
-    """The value of this key: dcp, or else tierckpt. What is wrong with a configuration says the library, which reads it
-    next."""
+    """The value of this key: dcp, framework, or else tierckpt. What is wrong with a configuration says the library,
+    which reads it next."""
     try:
-        return "dcp" if values_of(config, overrides).get("storage_format") == "dcp" else "tierckpt"
+        value = values_of(config, overrides).get("storage_format")
+        return value if value in ("dcp", FRAMEWORK) else "tierckpt"
     except (errors.ConfigError, ValueError, TypeError):
         return "tierckpt"
+
+
+def kept_on_storage(config: ConfigSource, overrides: Overrides) -> int:
+    """The value of max_ckpt_num; 0: all are kept."""
+    return int(values_of(config, overrides).get("max_ckpt_num", 3))
 
 
 def save_dir_at(*path: str) -> str:

@@ -24,7 +24,8 @@ class Contents:
     check: Callable[[], object] = _nothing  # before each save; raises if there is state that was not registered
     loaded: Callable[[], object] = _nothing  # after the restore: recomputes what the framework derives from it
     registered: Callable[[native.Client, RecordTable], object] = _nothing  # after each registration; collective
-    storage_format: str = "tierckpt"  # the value of this key that it was made for
+    storage_format: str = "tierckpt"  # the value of this key that it was made for. With framework, saves end in memory,
+                                      # and the adapter writes what goes to storage
 
 
 Fence = Callable[[Callable[[], None]], Callable[[], None]]

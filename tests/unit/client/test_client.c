@@ -359,6 +359,21 @@ Test(client, returns_what_is_due)
     tck_detach(t.client, 0);
 }
 
+Test(client, counts_a_step_that_the_caller_saves_by_itself)
+{
+    struct trainer t;
+    tck_due_t due;
+    atomic_store(&agent.interval, 2);
+    begin(&t);
+    ok(&t, tck_save_due(t.client, 2, &due));
+    ok(&t, tck_snapshot(t.client, 2, TCK_SAVE_MEMORY));
+    cr_assert_eq(atomic_load(&t.client->session.shared->current_step), 2);
+    ok(&t, tck_fence(t.client));
+    ok(&t, tck_snapshot(t.client, 5, TCK_SAVE_MEMORY));
+    cr_assert_eq(atomic_load(&t.client->session.shared->current_step), 2, "it did not ask");
+    tck_detach(t.client, 0);
+}
+
 Test(client, reads_a_moved_record_at_its_new_address)
 {
     static float moved[WEIGHTS];
