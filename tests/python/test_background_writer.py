@@ -2,6 +2,7 @@
 """Files that are written while training goes on."""
 
 import collections
+import contextlib
 import threading
 from pathlib import Path
 
@@ -104,3 +105,28 @@ def test_settling_reports_a_failure_once(tmp_path):
     writer.write(tmp_path / "missing" / "file", lambda partial: Path(partial).touch())
     assert not writer.settle()
     assert writer.settle()
+
+
+@pytest.mark.parametrize("fails", ["nothing", "write", "body"])
+def test_together_is_complete_as_a_whole_or_not_at_all(tmp_path, fails):
+    """The stages are told to the other ranks in any case: they wait for an answer."""
+    asked, done = [], []
+
+    def agree(whole):
+        asked.append(whole)
+        return whole
+
+    def write(partial):
+        Path(partial).touch()
+        if fails == "write":
+            raise OSError("no space")
+
+    writer = BackgroundWriter(agree)
+    with contextlib.suppress(ArithmeticError):
+        with writer.together("both", lambda: done.append(1), lambda: done.append(2)):
+            writer.write(tmp_path / "a", write)
+            if fails == "body":
+                raise ArithmeticError
+    writer.wait()
+    assert done == ([1, 2] if fails == "nothing" else [])
+    assert asked == ([True] * 4 if fails == "nothing" else [False] * 2)

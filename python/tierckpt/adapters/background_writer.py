@@ -7,8 +7,9 @@ name, synced, and renamed. The file that declares a set of files complete is wri
 import copy
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,26 @@ class BackgroundWriter:
         except Exception as error:
             log.error("%s was not finished: %s", what, error)
             return False
+
+    @contextmanager
+    def together(self, what: str, *stages: Callable[[], None],
+                 parts: list[Future[Any]] | None = None) -> Iterator["BackgroundWriter"]:
+        """What is done within the with-statement is complete as a whole or not at all. If it is complete, the thread
+        calls each stage when the one before it is done on every rank. `parts` are what else has to be finished, and may
+        grow within the with-statement. Collective."""
+        self.wait()
+        self._whole = True
+        try:
+            yield self
+        except BaseException:
+            self._under_way.append(self._pool.submit(self._fail))
+            raise
+        finally:  # the other ranks wait for this one's answer
+            for stage in stages:
+                parts = [self.finish(what, stage, parts or [])]
+
+    def _fail(self) -> None:
+        self._whole = False
 
     def wait(self) -> None:
         """Waits until nothing is left to do."""

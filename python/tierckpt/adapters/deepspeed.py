@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from .. import errors
@@ -40,6 +38,7 @@ from ..state.rng import Rng
 from ..state.sharding import Placer
 from ..state.user_state import UserState
 from ..state.walk_zero import optimizer_of
+from .agreement import Agreement
 from .api_compat import RequiredApi, usable
 from .background_writer import BackgroundWriter, copy_to_cpu, make_directory, write_durably
 from .reshard import load_any_layout
@@ -48,8 +47,6 @@ try:
     from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine as _CheckpointEngine
 except ImportError:  # `usable` says so
     _CheckpointEngine = object
-
-_WRITE_TIMEOUT = timedelta(hours=12)  # of the slowest rank's files behind the fastest's
 
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _ZERO = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
@@ -401,14 +398,12 @@ class CheckpointEngine(_CheckpointEngine):
         """What is saved within the with-statement, by engine.save_checkpoint or the writer, is complete as a whole or
         not at all. If it is complete, the thread calls each stage when the one before it is done on every rank.
         Collective."""
-        self.wait()
         self._parts = parts = list[Future[Any]]()
         try:
-            yield self._writer
+            with self._writer.together(what, *stages, parts=parts) as writer:
+                yield writer
         finally:
             self._parts = None
-        for stage in stages:
-            parts = [self._writer.finish(what, stage, parts)]
 
     def wait(self) -> None:
         """Waits until all files are written."""
@@ -434,23 +429,15 @@ class _Files:
     """Replaces DeepSpeed's own checkpoint engine by ours, until `remove`."""
 
     def __init__(self, engine: Any, world: World) -> None:
-        self._engine, self._group = engine, None
+        self._engine = engine
         self._ours: Any = None
         if engine.checkpoint_engine.is_decoupled():
             return  # it writes in the background already
-        if world.size > 1:
-            self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
+        self._agree = Agreement(world)
         self._ours = CheckpointEngine(engine.checkpoint_engine, self._agree)
         self._save, self._load = engine.save_checkpoint, engine.load_checkpoint
         engine.checkpoint_engine = self._ours
         engine.save_checkpoint, engine.load_checkpoint = self._saved_aside, self._loaded_when_written
-
-    def _agree(self, whole: bool) -> bool:
-        if self._group is None:
-            return whole
-        all_whole = torch.tensor([int(whole)])
-        dist.all_reduce(all_whole, op=dist.ReduceOp.MIN, group=self._group)
-        return bool(all_whole.item())
 
     def _saved_aside(self, *arguments: Any, **named: Any) -> Any:
         result = self._save(*arguments, **named)
@@ -468,5 +455,4 @@ class _Files:
         ours.wait()
         self._engine.checkpoint_engine = ours.inner
         self._engine.save_checkpoint, self._engine.load_checkpoint = self._save, self._load
-        if self._group is not None:
-            dist.destroy_process_group(self._group)
+        self._agree.close()

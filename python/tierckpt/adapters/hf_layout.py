@@ -24,11 +24,10 @@ from .. import errors
 from ..core.published import open_published
 from ..state import jsonstate
 from .background_writer import sync
+from .marked import MARKER, delete, empty, mark
 
 log = logging.getLogger("tierckpt")
 
-MARKER = ".tierckpt"
-"""A file in each directory that Tierckpt has created. Only such directories are ever deleted."""
 _PLAN, _OTHERS = "tierckpt-plan.json", "tierckpt-others.json"
 _POLL_S = 0.1
 
@@ -40,7 +39,7 @@ def building(output_dir: str | os.PathLike[str], step: int) -> Path:
     """The directory of a step before it is complete; created, with its marker, if it is missing."""
     path = Path(output_dir, f"tmp-checkpoint-{step}")
     path.mkdir(parents=True, exist_ok=True)
-    (path / MARKER).touch()
+    mark(path)
     return path
 
 
@@ -112,9 +111,10 @@ class _Awaited:
 class Directories:
     """The directories below one output_dir: how they become complete, and which of them are kept."""
 
-    def __init__(self, output_dir: str | os.PathLike[str], keep: int) -> None:
+    def __init__(self, output_dir: str | os.PathLike[str], keep: int, limit: str = "save_total_limit") -> None:
+        """keep is the number of directories to keep, 0 for all, and `limit` the name of the setting that says so."""
         self._output_dir = Path(output_dir)
-        self._keep = keep
+        self._keep, self._limit = keep, limit
         self._protected: Path | None = None
 
     def protect(self, directory: str | None) -> None:
@@ -127,13 +127,15 @@ class Directories:
         for step in _steps(self._output_dir, "checkpoint"):
             path = self._output_dir / f"checkpoint-{step}"
             if path != self._protected:
-                _delete(path, "save_total_limit is 1, and it is not the best")
+                delete(path, "save_total_limit is 1, and it is not the best")
 
-    def delete_unfinished(self) -> None:
-        """Deletes directories that will never be complete. No directory may be under construction."""
+    def delete_unfinished(self, besides: int | None = None) -> None:
+        """Deletes directories that will never be complete. None may be under construction, apart from the one of the
+        step `besides`."""
         for step in _steps(self._output_dir, "tmp-checkpoint"):
-            left = building(self._output_dir, step)
-            _try(f"{left} could not be deleted", _delete, left, "a save that was cut off")
+            left = Path(self._output_dir, f"tmp-checkpoint-{step}")
+            if step != besides:
+                _try(f"{left} could not be deleted", delete, left, "a save that was cut off")
 
     def complete(self, step: int) -> None:
         """Called when everything is in the `building` directory of the step."""
@@ -143,13 +145,13 @@ class Directories:
     def _empty_trash(self) -> None:
         for prefix in ("trash-checkpoint", "trash-tmp-checkpoint"):
             for step in _steps(self._output_dir, prefix):
-                _empty(self._output_dir / f"{prefix}-{step}")
+                empty(self._output_dir / f"{prefix}-{step}")
 
     def _make_whole(self, step: int) -> None:
         directory, target = building(self._output_dir, step), self._output_dir / f"checkpoint-{step}"
         sync_files(directory)
         if (target / MARKER).is_file():
-            _delete(target, "it is being replaced")
+            delete(target, "it is being replaced")
         os.rename(directory, target)
         sync(self._output_dir)
         log.info("checkpoint-%d is in %s", step, self._output_dir)
@@ -166,7 +168,7 @@ class Directories:
         others = [path for path in paths if path != self._protected]
         room = max(1, self._keep - len(stay)) if paths and paths[-1] != self._protected else self._keep - len(stay)
         for path in others[:max(0, len(others) - room)]:
-            _delete(path, f"save_total_limit is {self._keep}")
+            delete(path, f"{self._limit} is {self._keep}")
 
 
 class WrittenCheckpoints(Directories):
@@ -200,7 +202,7 @@ class PlainCheckpoints(Directories):
         for step in _steps(self._output_dir, "tmp-checkpoint"):
             left = _Awaited.read(step, building(self._output_dir, step))
             if left is None:  # it was not even begun by this rank
-                _delete(building(self._output_dir, step), "a save that was cut off")
+                delete(building(self._output_dir, step), "a save that was cut off")
             elif version := self._version(left):
                 self._try_to_finish(step, version)
             else:
@@ -324,25 +326,3 @@ def _try(failure: str, act: Callable[..., Any], *arguments: Any) -> None:
 def sync_files(directory: Path) -> None:
     for path in [directory, *directory.rglob("*")]:
         sync(path)
-
-
-def _delete(path: Path, why: str) -> None:
-    """Renames it first, so that its remains are not mistaken for a checkpoint."""
-    if not (path / MARKER).is_file():
-        raise errors.InternalError(f"{path} is not ours to delete")
-    log.info("deleting %s: %s", path, why)
-    trash = path.with_name(f"trash-{path.name}")
-    if trash.exists():
-        _empty(trash)
-    os.rename(path, trash)
-    _empty(trash)
-
-
-def _empty(trash: Path) -> None:
-    """Deletes the marker last: while anything is left, the marker says that it is ours."""
-    for path in trash.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != MARKER:
-            path.unlink()
-    shutil.rmtree(trash)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories of checkpoints that Tierckpt may delete: a marker in each of them says that it has created it."""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from .. import errors
+
+log = logging.getLogger("tierckpt")
+
+MARKER = ".tierckpt"
+"""A file in each directory that Tierckpt has created. Only such directories are ever deleted."""
+
+_TRASH = "trash-"
+
+
+def mark(directory: Path) -> None:
+    (directory / MARKER).touch()
+
+
+def is_marked(directory: Path) -> bool:
+    return (directory / MARKER).is_file()
+
+
+def delete(path: Path, why: str) -> None:
+    """Renames it first, so that its remains are not mistaken for a checkpoint."""
+    if not is_marked(path):
+        raise errors.InternalError(f"{path} is not ours to delete")
+    log.info("deleting %s: %s", path, why)
+    trash = path.with_name(f"{_TRASH}{path.name}")
+    if trash.exists():
+        empty(trash)
+    os.rename(path, trash)
+    empty(trash)
+
+
+def empty(trash: Path) -> None:
+    """Deletes the marker last: while anything is left, the marker says that it is ours."""
+    for path in trash.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != MARKER:
+            path.unlink()
+    shutil.rmtree(trash)
+
+
+def empty_trash(directory: Path) -> None:
+    """Deletes what a deletion that was cut off has left below this directory."""
+    for trash in directory.glob(f"{_TRASH}*"):
+        if is_marked(trash):
+            empty(trash)
