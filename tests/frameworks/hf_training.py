@@ -61,7 +61,7 @@ def meet(directory, rank, world):
 
 class Death(TrainerCallback):
     """All ranks end at the beginning of the step after `at`, as by kill -9, once the save of step `sure` has reached
-    `stage`."""
+    `stage`, or, with the stage "written", is a directory of the Trainer's."""
 
     def __init__(self, wrapper, at, sure, stage, rank, world):
         self._wrapper, self._at, self._sure, self._stage = wrapper, at, sure, stage
@@ -70,7 +70,11 @@ class Death(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step < self._sure:
             settle(self._wrapper.checkpoint)
-        if state.global_step == self._sure:
+        if state.global_step == self._sure and self._stage == "written":
+            while not Path(args.output_dir, f"checkpoint-{self._sure}").is_dir():
+                time.sleep(0.01)
+            self._wrapper.checkpoint.wait("committed")
+        elif state.global_step == self._sure:
             self._wrapper.checkpoint.wait(self._stage, self._sure)
         if state.global_step == self._at:
             meet(os.getcwd(), self._rank, self._world)
@@ -86,6 +90,20 @@ class Failure(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == self._at:
             raise ArithmeticError("of the training program")
+
+
+def _no_space(trainer, at):
+    """The model of a step is written by half, and then the disk is full."""
+    save = trainer._save
+
+    def half(output_dir=None, state_dict=None):
+        save(output_dir, state_dict=state_dict)
+        if output_dir is not None and output_dir.endswith(f"checkpoint-{at}"):
+            weights = Path(output_dir, "model.safetensors")
+            os.truncate(weights, weights.stat().st_size // 2)
+            raise OSError(28, "No space left on device")
+
+    trainer._save = half
 
 
 class Writer(TrainerCallback, WeightWriter):
@@ -180,11 +198,14 @@ def result(trainer):
 
 
 def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=True, die_at=None, sure=None,
-          stage="committed", half_done=False, raise_at=None, **arguments):
-    """Returns the result. Without config: the plain Trainer. half_done: no checkpoint-<step> is ever completed."""
+          stage="committed", half_done=False, raise_at=None, no_space_at=None, **arguments):
+    """Returns the result. Without config: the plain Trainer. half_done: no checkpoint-<step> is ever completed.
+    no_space_at: that of this step is not."""
     if half_done:
         PlainCheckpoints._finish = lambda *_: time.sleep(1000)
     trainer = make(rank, world, output_dir, steps, **arguments)
+    if no_space_at is not None and rank == 0:
+        _no_space(trainer, no_space_at)
     if config is None:
         trainer.train(resume_from_checkpoint=resume or None)
         return result(trainer)
@@ -232,6 +253,12 @@ def wrong_use(rank, world, output_dir):
     wrapper.something = 1
     assert trainer.something == 1 and wrapper.args is trainer.args and wrapper.checkpoint is None
     texts = []
+    for change in ({"plain_checkpoints": False}, {"each_node": True}):
+        trainer.args.save_on_each_node = change.pop("each_node", False)
+        try:
+            TrainerWrapper(trainer, {"storage_format": "framework"}, **change)
+        except tierckpt.Error as error:
+            texts.append(str(error))
     for target, name in ((trainer.args, "push_to_hub"), (trainer, "is_fsdp_enabled")):
         setattr(target, name, True)
         try:

@@ -4,10 +4,14 @@
 import functools
 import random
 import shutil
+import types
 
 import pytest
 
 from harness import Job, run
+from tierckpt.adapters.hf_copied import CopiedCheckpoints
+from tierckpt.adapters.hf_layout import WrittenCheckpoints
+from tierckpt.runtime.world import Oob, World
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -162,6 +166,97 @@ def test_the_best_model_is_kept_and_loaded_and_nothing_foreign_deleted(job, unin
     assert len(deleted) == 3 and all(str(job.output_dir / "checkpoint-") in line for line in deleted)
 
 
+# ---- storage_format framework
+
+
+LOGGED = {"logging_steps": 3}  # the Trainer's own directories do not have the loss that is not logged yet
+THREE = {"save_strategy": "steps", "save_steps": 3, **LOGGED}
+
+
+@pytest.fixture
+def own_format(job, site):
+    """The arguments of a training whose storage has the Trainer's own directories alone."""
+    job.arguments["config"] = {**site.config, "storage_format": "framework"}
+    return job
+
+
+def versions(site):
+    return [path.name for path in (site.dir / "save").rglob("v*.t*")]
+
+
+def test_with_its_own_format_nothing_is_written_twice_and_the_plain_trainer_resumes(own_format, site, uninterrupted):
+    job = own_format
+    job.killed(2, die_at=5, sure=3, stage="written", **THREE)
+    site.kill_agents()
+    assert job.checkpoints() == ["checkpoint-3"]
+    other = job.output_dir.with_name("other")
+    shutil.copytree(job.output_dir, other)
+    ranks = job.train(2, **THREE)
+    assert [rank["resumed"] for rank in ranks] == [3, 3]
+    assert_equal(ranks, uninterrupted(2, **LOGGED))
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-8"] and versions(site) == []
+    assert not any("is lost with the memory" in line for line in ranks[0]["log"])
+    assert_equal(job.train(2, config=None, output_dir=str(other), **LOGGED), uninterrupted(2, **LOGGED))
+    plain = job.output_dir.with_name("plain")
+    assert_equal(job.train(2, config=None, resume=False, output_dir=str(plain), **THREE), uninterrupted(2, **LOGGED))
+    for step in (3, 6, 8):
+        ours, theirs = (path / f"checkpoint-{step}" for path in (job.output_dir, plain))
+        names = {path.name for path in ours.iterdir()} - {".tierckpt"}
+        assert names == {path.name for path in theirs.iterdir()}
+        assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
+
+
+def test_with_its_own_format_memory_wins_if_it_is_newer(own_format, site, uninterrupted):
+    own_format.killed(2, die_at=5, sure=5, **THREE)
+    ranks = own_format.train(2, **THREE)
+    assert [rank["resumed"] for rank in ranks] == [5, 5]
+    assert all(rank["source"]["bytes_local"] > 0 for rank in ranks)
+    assert_equal(ranks, uninterrupted(2, **LOGGED))
+    assert versions(site) == []
+
+
+def test_with_its_own_format_max_ckpt_num_counts_directories(own_format, site):
+    job = own_format
+    (job.output_dir / "checkpoint-1").mkdir(parents=True)
+    job.arguments["config"]["max_ckpt_num"] = 2
+    ranks = job.train(1, resume=False, save_strategy="steps", save_steps=2)
+    assert job.checkpoints() == ["checkpoint-1", "checkpoint-6", "checkpoint-8"] and versions(site) == []
+    deleted = [line for line in ranks[0]["log"] if line.startswith("deleting")]
+    assert len(deleted) == 2 and all("max_ckpt_num is 2" in line for line in deleted)
+
+
+def test_with_its_own_format_a_full_disk_leaves_nothing_by_half(own_format, site, uninterrupted):
+    job = own_format
+    ranks = job.train(2, no_space_at=6, **THREE)
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-8"]
+    assert any("No space left on device" in line for line in ranks[0]["log"])
+    assert all(any("checkpoint-6 is not complete" in line for line in rank["log"]) for rank in ranks)
+    assert_equal(ranks, uninterrupted(2, **LOGGED))
+
+
+def test_with_its_own_format_a_last_step_that_failed_stays_in_memory(own_format, site):
+    job = own_format
+    ranks = job.train(1, no_space_at=8, **THREE)
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "tmp-checkpoint-8"]
+    assert any("checkpoint-8 was not written" in line for line in ranks[0]["log"])
+    ranks = job.train(1, steps=9, **THREE)
+    assert [rank["resumed"] for rank in ranks] == [8] and ranks[0]["source"]["bytes_local"] > 0
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-9"]
+
+
+def test_with_its_own_format_a_full_temporary_directory_is_logged(tmp_path, caplog):
+    def fails(_directory):
+        raise OSError(28, "No space left on device")
+
+    args = types.SimpleNamespace(output_dir=str(tmp_path), save_only_model=False, should_save=True)
+    trainer = types.SimpleNamespace(args=args, _save_rng_state=fails)
+    copied = CopiedCheckpoints(trainer, World(0, 1, Oob()), WrittenCheckpoints(tmp_path, 0))
+    copied.write(3, fails)
+    copied.close()
+    assert "no checkpoint-3: [Errno 28] No space left on device" in caplog.text
+    assert not (tmp_path / "checkpoint-3").exists()
+
+
 def test_unknown_version_trains_without_tierckpt(tmp_path, job, nursery, uninterrupted):
     arguments = {name: job.arguments[name] for name in ("output_dir", "steps", "config")}
     ranks = run(tmp_path, "hf_training:unknown_version", nursery=nursery, **arguments)
@@ -176,7 +271,10 @@ def test_a_weight_that_is_written_to_while_it_is_copied_makes_no_version(tmp_pat
 
 
 def test_wrong_use_says_what_to_do(tmp_path, nursery):
-    (push, fsdp), = run(tmp_path, "hf_training:wrong_use", nursery=nursery, output_dir=str(tmp_path / "out"))
+    texts, = run(tmp_path, "hf_training:wrong_use", nursery=nursery, output_dir=str(tmp_path / "out"))
+    plain, each_node, push, fsdp = texts
+    assert "take out plain_checkpoints=False, or storage_format" in plain
+    assert "take out save_on_each_node=True, or storage_format" in each_node
     assert "call trainer.push_to_hub() after train()" in push
     assert "use DistributedDataParallel or DeepSpeed" in fsdp
 

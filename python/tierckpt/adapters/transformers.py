@@ -26,7 +26,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from .. import errors
 from ..core.checkpoint import attach
 from ..runtime.native import job_name
-from ..runtime.settings import ConfigSource, Overrides, configuration, values_of, with_save_dir
+from ..runtime.settings import ConfigSource, Overrides, configuration, kept_on_storage, values_of, with_save_dir
 from ..runtime.world import World, join_world
 from ..state import jsonstate, twins, walk_model
 from ..state.blobs import Blob
@@ -35,8 +35,9 @@ from ..state.rng import Rng
 from ..state.sharding import Placer
 from ..state.walk_optimizer import state_key
 from .api_compat import RequiredApi, usable
-from .background_writer import BackgroundWriter, copy_to_cpu
 from .ddp import settle_ddp
+from .framework_format import for_framework, is_framework
+from .hf_copied import CopiedCheckpoints, weights_aside
 from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, building, sync_files
 from .reshard import load_any_layout
 from .resume_dir import resume_directory
@@ -87,10 +88,11 @@ class TrainerWrapper:
         overrides          dict of keys that override those of config
         save_mem_interval  overrides that key of the configuration
         plain_checkpoints  True: each step that goes to storage also becomes a checkpoint-<step> in output_dir, which a
-                           plain Trainer can load
+                           plain Trainer can load. With storage_format framework, it becomes nothing else
         history_bytes      bytes reserved for state.log_history in a version
 
-        Raises InvalidArgumentError for push_to_hub=True, and UnsupportedError for FSDP."""
+        Raises InvalidArgumentError for push_to_hub=True, and for storage_format framework without plain_checkpoints;
+        UnsupportedError for FSDP."""
         if getattr(trainer.args, "push_to_hub", False):
             raise errors.InvalidArgumentError(
                 "push_to_hub=True pushes each checkpoint when it is saved, and here it is "
@@ -99,6 +101,7 @@ class TrainerWrapper:
             raise errors.UnsupportedError(
                 "the Trainer with FSDP is not supported: use DistributedDataParallel or DeepSpeed")
         settings = _settings(trainer.args, config, overrides, save_mem_interval)
+        _refuse_format(trainer.args, settings, plain_checkpoints)
         adapter = None
         if usable("tierckpt.transformers", "transformers", REQUIRED_API):
             adapter = _Adapter(trainer, settings, plain_checkpoints, history_bytes)
@@ -141,6 +144,17 @@ def _settings(args: Any, config: ConfigSource, overrides: Overrides,
     return values
 
 
+def _refuse_format(args: Any, settings: dict[str, Any], plain_checkpoints: bool) -> None:
+    if not is_framework(settings):
+        return
+    if not plain_checkpoints:
+        raise errors.InvalidArgumentError("with storage_format framework only checkpoint-<step> goes to storage: take "
+                                          "out plain_checkpoints=False, or storage_format")
+    if getattr(args, "save_on_each_node", False):
+        raise errors.InvalidArgumentError("storage_format framework writes one checkpoint-<step> that all nodes see: "
+                                          "take out save_on_each_node=True, or storage_format")
+
+
 def _last_checkpoint(output_dir: str | os.PathLike[str]) -> str | None:
     return get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None
 
@@ -171,6 +185,7 @@ class _Adapter:
         self._trainer = trainer
         self._settings = settings
         self._plain_wanted = plain_checkpoints
+        self._framework = is_framework(settings)
         self._history = _History(history_bytes)
         self._originals: dict[str, Callable[..., Any]] = {}
         self.checkpoint: Any = None
@@ -183,6 +198,8 @@ class _Adapter:
         self._plain: Any = None
         self._files: Any = None
         self._written: Any = None
+        self._copied: Any = None
+        self._all_on_storage = True
         self._dataloader: Any = None
         self._found: Any = None
         self._elsewhere: str | None = None
@@ -222,11 +239,14 @@ class _Adapter:
     def _leave(self, kind: type[BaseException] | None, _error: BaseException | None,
                _traceback: TracebackType | None) -> None:
         plain, self._plain = self._plain, None
+        copied, self._copied = self._copied, None
         try:
             if plain is not None:
                 plain.close(to_the_end=kind is None)
+            if copied is not None:
+                copied.close()
         finally:
-            self._close(job_done=kind is None)
+            self._close(job_done=kind is None and self._all_on_storage)
 
     def _close(self, job_done: bool) -> None:
         checkpoint, self.checkpoint = self.checkpoint, None
@@ -272,6 +292,7 @@ class _Adapter:
             return
         self._settle()
         contents, fences = _contents(self._trainer, self._world, own)
+        contents = for_framework(contents, self._settings)
         self.checkpoint = attach(contents, world=self._world, config=self._settings, fences=fences)
         self._load_newest = partial(load_any_layout, self.checkpoint, contents, self._world, config=self._settings)
 
@@ -301,7 +322,8 @@ class _Adapter:
             why = error
         own = self._world.gather(_last_checkpoint(self._trainer.args.output_dir))[0]
         if own is not None and int(own.rpartition("-")[2]) > (step or 0):
-            log.warning("resuming from %s, the newest that can be loaded (Tierckpt: %s)", own, why or f"step {step}")
+            level = logging.INFO if self._framework and why is None else logging.WARNING
+            log.log(level, "resuming from %s, the newest that can be loaded (Tierckpt: %s)", own, why or f"step {step}")
             return self._load_own(own)
         if why is not None:
             raise why
@@ -412,6 +434,8 @@ class _Adapter:
         self._wait_for_room()
         if self._files is not None:
             self._write_files(step)
+        elif self._copied is not None:
+            self._write_copies(step)
         elif self._plain_wanted and not self._trainer.is_deepspeed_enabled:
             self._write_small(step)
         self.checkpoint.save_checkpoint(step, to_storage=True)
@@ -426,6 +450,9 @@ class _Adapter:
         trainer = self._trainer
         if trainer.is_deepspeed_enabled:
             self._open_files()
+        elif self._framework:
+            self._open_written()
+            self._copied = CopiedCheckpoints(trainer, self._world, self._written)
         elif self._world.rank == 0:
             job = job_name(**configuration(self._settings, None))
             versions = Path(os.path.expanduser(self._settings["save_dir"]), job)
@@ -438,14 +465,27 @@ class _Adapter:
     def _open_files(self) -> None:
         from . import deepspeed
 
-        args, files = self._trainer.args, self._trainer.model_wrapped.checkpoint_engine
+        files = self._trainer.model_wrapped.checkpoint_engine
         if not isinstance(files, deepspeed.CheckpointEngine):
+            if self._framework and not isinstance(self.checkpoint, deepspeed.NoCheckpoint):
+                raise errors.UnsupportedError("storage_format framework needs DeepSpeed's files to be written by "
+                                              "tierckpt.deepspeed, and this engine has a checkpoint engine that writes "
+                                              "in the background by itself: take out one of the two")
             log.warning("no checkpoint-<step>: DeepSpeed's files are not written by tierckpt.deepspeed")
             return
         self._files = files
-        if self._world.rank == 0:
+        self._open_written()
+
+    def _open_written(self) -> None:
+        """With storage_format framework there is nothing else on storage, so max_ckpt_num counts these directories."""
+        args = self._trainer.args
+        if self._world.rank != 0:
+            return
+        if self._framework and not args.save_total_limit:
+            self._written = WrittenCheckpoints(args.output_dir, kept_on_storage(self._settings, None), "max_ckpt_num")
+        else:
             self._written = WrittenCheckpoints(args.output_dir, args.save_total_limit or 0)
-            self._written.finish_left()
+        self._written.finish_left()
 
     def _write_files(self, step: int) -> None:
         """As the Trainer does it, but in the background. DeepSpeed's files come first: they wait for writes under
@@ -459,10 +499,17 @@ class _Adapter:
                 trainer._save_optimizer_and_scheduler(str(directory))
                 trainer._save_scaler(str(directory))
                 trainer._save_rng_state(str(directory))
-            with _weights_aside(trainer, writer):
+            with weights_aside(trainer, writer):
                 trainer.save_model(str(directory), _internal_call=True)
             if self._world.rank == 0:
                 TrainerState(**_state_now(trainer)).save_to_json(str(directory / _STATE_FILE))
+
+    def _write_copies(self, step: int) -> None:
+        trainer = self._trainer
+        trainer.store_flos()
+        if self._written is not None:
+            self._written.protect(trainer.state.best_model_checkpoint)
+        self._copied.write(step, TrainerState(**_state_now(trainer)).save_to_json)
 
     def _begin_files(self, step: int) -> Path:
         self._files.wait()
@@ -525,16 +572,18 @@ class _Adapter:
                 directories.keep_only_protected()
 
     def _wait_for_storage(self) -> None:
-        """Waits until all that was saved to storage exists there in both forms."""
+        """Waits until all that was saved to storage exists there in all its forms."""
         state = self._trainer.state
         if self._plain is not None:
             self._plain.protect(state.best_model_checkpoint)
             for step in self._plain.waiting():
                 self._finish(step, STORAGE_TIMEOUT_S)
-        elif self._storage_steps:
+        elif self._storage_steps and not self._framework:
             self._drained(max(self._storage_steps))
-        if self._files is not None:
-            self._files.wait()
+        for written in (self._files, self._copied):
+            if written is not None:
+                written.wait()
+        self._all_on_storage = not self._framework or self._last_is_there()
         if self._written is not None:
             self._written.protect(state.best_model_checkpoint)
         best = state.best_model_checkpoint
@@ -543,32 +592,20 @@ class _Adapter:
             log.warning("the best checkpoint %s could not be made: it is not loaded", best)
             state.best_model_checkpoint = None
 
+    def _last_is_there(self) -> bool:
+        """Whether the last step for storage is there. Collective."""
+        path = os.path.join(self._trainer.args.output_dir, f"checkpoint-{max(self._storage_steps, default=0)}")
+        there: bool = self._world.gather(not self._storage_steps or os.path.isdir(path))[0]
+        if not there:
+            log.warning("%s was not written (see the log), so the agents keep their memory for linger_s: start the job "
+                        "again to continue from it", path)
+        return there
+
     def _drained(self, step: int) -> None:
         try:
             wait_while_healthy(self.checkpoint, is_drained(self.checkpoint, step), STORAGE_TIMEOUT_S)
         except errors.Error as error:
             log.warning("step %d is not on storage: %s", step, error)
-
-
-@contextmanager
-def _weights_aside(trainer: Any, writer: BackgroundWriter) -> Iterator[None]:
-    """What trainer.save_model collects is written by the writer."""
-    save = trainer._save
-
-    def later(output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        if not state_dict or not trainer.args.should_save:  # nothing, or a dummy, which it deletes again at once
-            save(output_dir, state_dict=state_dict)
-            return
-        writer.do(f"the model in {output_dir}", partial(save, output_dir, state_dict=copy_to_cpu(state_dict)))
-
-    before = vars(trainer).get("_save")
-    trainer._save = later
-    try:
-        yield
-    finally:
-        del trainer._save
-        if before is not None:
-            trainer._save = before
 
 
 def _generators_as_now() -> Callable[[], object]:
