@@ -122,10 +122,13 @@ def _digest(optimizer) -> str:
     return total.hexdigest()
 
 
-def pretrain(rank, world, arguments, environment=None, die_at=None):
+def pretrain(rank, world, arguments, environment=None, die_at=None, by_hand=False):
     """Returns the first iteration and the result of each one. Without an environment for it, Tierckpt is not used.
-    """
+    by_hand: the hook does not know how Megatron's loop saves, so what goes to storage is saved as in a loop by hand."""
     _patch()
+    if by_hand:
+        save = training.save_checkpoint_and_time
+        training.save_checkpoint_and_time = lambda *positional, **keywords: save(*positional, **keywords)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="1")
     if world == 1:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -215,6 +215,11 @@ def different_twins(rank, world, config):
     return _error(lambda: megatron.load_checkpoint(*job.state))
 
 
+def own_format_without_save(rank, world, config):
+    job = _started(rank, {**config, "storage_format": "framework"})
+    return _error(lambda: megatron.load_checkpoint(*job.state))
+
+
 def unknown_key(rank, world, config):
     megatron.initialize_easyckpt(save_mem_intervall=3, **config)
     job = Training(rank, "plain")

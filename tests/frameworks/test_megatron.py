@@ -186,6 +186,7 @@ def test_the_same_iteration_is_saved_once(tmp_path, site, nursery):
     ("other_heads", "the model has num_attention_heads=4, and the version that was loaded has 2"),
     ("other_layers", "was saved, and no rank has a place for it"),
     ("different_twins", "is said to be the same on ranks:0,1"),
+    ("own_format_without_save", "give --save, or take storage_format out of the configuration"),
     ("unknown_key", "save_mem_intervall"),
 ])
 def test_wrong_use_gets_one_error_that_says_what_to_do(tmp_path, site, nursery, function, text):

@@ -44,12 +44,12 @@ def uninterrupted(tmp_path_factory, nursery):
 @pytest.fixture
 def pretrain(tmp_path, site, nursery):
     """Starts a job; with `die_at` it is killed after that iteration."""
-    def start(kind, *more, die_at=None, world=2, environment=None):
+    def start(kind, *more, die_at=None, world=2, environment=None, by_hand=False):
         config = site.dir / "tierckpt.json"
         config.write_text(json.dumps(site.config))
         arguments = ["--train-iters", str(STEPS), *LAYOUTS[kind].split(), *more]
         with Job(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=world, arguments=arguments, die_at=die_at,
-                 environment=environment or {"TIERCKPT_CONFIG": str(config)}) as job:
+                 by_hand=by_hand, environment=environment or {"TIERCKPT_CONFIG": str(config)}) as job:
             return job.killed() if die_at else job.results()
 
     return start
@@ -135,3 +135,99 @@ def test_other_parallel_sizes_go_on_from_storage(pretrain, tmp_path, site, nurse
     for iteration, (losses, _, *rest) in ends.items():
         assert rest == expected[iteration][2:]
         assert losses == {name: pytest.approx(value, rel=2e-2) for name, value in expected[iteration][0].items()}
+
+
+# ---- storage_format framework
+
+
+LONG = 1000  # a --save-interval that is never over
+
+
+@pytest.fixture
+def own_format(pretrain, tmp_path, site):
+    """Trains with Megatron's own checkpoints on storage, every second iteration, in a directory that is returned."""
+    directory = tmp_path / "own"
+
+    def start(kind, *more, load=True, **arguments):
+        site.config.update(storage_format="framework", save_storage_interval=2, max_ckpt_num=2)
+        places = ["--save", str(directory), *(["--load", str(directory)] if load else [])]
+        return pretrain(kind, *places, "--save-interval", str(LONG), *more, **arguments)
+
+    start.directory = directory
+    return start
+
+
+def saved_in(directory):
+    return sorted(int(path.name.removeprefix("iter_")) for path in directory.glob("iter_*"))
+
+
+def assert_no_versions(site):
+    assert list((site.dir / "save").rglob("v*.t*")) == []
+
+
+def stock(tmp_path, nursery, kind, directory):
+    """What Megatron does without Tierckpt with what is in this directory."""
+    return run(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=2,
+               arguments=["--train-iters", str(STEPS), *KINDS[kind].split(), "--load", str(directory)])
+
+
+@pytest.mark.parametrize("kind", ["plain", "TP2"])
+def test_in_its_own_format_stock_megatron_goes_on(own_format, tmp_path, site, nursery, kind):
+    """As it does from a checkpoint that it has saved without Tierckpt. So does a job whose memory is lost."""
+    own_format(kind, die_at=5)
+    site.kill_agents()
+    assert saved_in(own_format.directory) == [2, 4]
+    alone = tmp_path / "alone"
+    run(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=2, arguments=[
+        "--train-iters", str(STEPS), *KINDS[kind].split(), "--save", str(alone), "--save-interval", "4",
+        "--exit-interval", "4"])
+    expected = stock(tmp_path, nursery, kind, alone)
+    assert [rank[0] for rank in expected] == [5, 5]
+    assert stock(tmp_path, nursery, kind, own_format.directory) == expected
+    for (first, ends), (_, ends_of_stock) in zip(own_format(kind), expected, strict=True):
+        assert first == 5
+        for iteration in ends:  # code after its load draws from the generators
+            assert ends[iteration][2:] == ends_of_stock[iteration][2:]
+    assert_no_versions(site)
+
+
+def test_in_its_own_format_memory_wins_if_it_is_later(own_format, site, uninterrupted):
+    own_format("bf16 with overlap", die_at=5)
+    assert_goes_on_from(5, own_format("bf16 with overlap"), uninterrupted("bf16 with overlap"))
+    assert_no_versions(site)
+
+
+def test_in_its_own_format_it_goes_on_from_save_without_load(own_format, site):
+    own_format("plain", load=False, die_at=5)
+    site.kill_agents()
+    assert [first for first, _ in own_format("plain", load=False)] == [5, 5]
+
+
+def test_in_its_own_format_a_loop_by_hand_saves_the_same(own_format, tmp_path, site):
+    for by_hand in (False, True):
+        own_format("bf16 with overlap", die_at=3, by_hand=by_hand)
+        site.kill_agents()
+        assert saved_in(own_format.directory) == [2]
+        assert (own_format.directory / "iter_0000002/.tierckpt").is_file()
+        own_format.directory.rename(tmp_path / f"saved-{by_hand}")
+        site.config["job"] = "by-hand"
+    hooked, ours = (sorted(path.name for path in (tmp_path / f"saved-{by_hand}").rglob("*"))
+                    for by_hand in (False, True))
+    assert hooked == ours
+
+
+def test_in_its_own_format_only_old_directories_of_ours_are_deleted(own_format, site):
+    """Those at --save-interval are Megatron's; that of the last iteration is, too."""
+    own_format("plain", "--save-interval", "3", "--train-iters", "10")
+    assert saved_in(own_format.directory) == [3, 4, 6, 8, 9, 10]
+    marked = [path.parent.name for path in own_format.directory.rglob(".tierckpt")]
+    assert sorted(marked) == ["iter_0000004", "iter_0000008"]
+    assert_no_versions(site)
+
+
+def test_in_its_own_format_async_save_goes_on_in_the_background(own_format, tmp_path, site, nursery):
+    own_format("plain", "--async-save", die_at=5)
+    site.kill_agents()
+    assert [rank[0] for rank in stock(tmp_path, nursery, "plain", own_format.directory)] in ([3, 3], [5, 5])
+    assert all(first in (3, 5) for first, _ in own_format("plain", "--async-save"))
+    assert_no_versions(site)

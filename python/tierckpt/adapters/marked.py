@@ -3,6 +3,7 @@
 
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -51,3 +52,14 @@ def empty_trash(directory: Path) -> None:
     for trash in directory.glob(f"{_TRASH}*"):
         if is_marked(trash):
             empty(trash)
+
+
+def delete_old(directory: Path, prefix: str, keep: int, current: int) -> None:
+    """Deletes the directories <prefix><number> that have our marker, apart from the newest `keep` of them (0: all) up
+    to the current one. Later ones may still be in the making. The current one stays in any case."""
+    found = (re.fullmatch(rf"{prefix}(\d+)", path.name) for path in directory.glob(f"{prefix}*"))
+    ours = sorted((int(match[1]), match[0]) for match in found if match and is_marked(directory / match[0]))
+    complete = [(number, name) for number, name in ours if number <= current]
+    for number, name in complete[:-keep] if keep > 0 else []:
+        if number != current:
+            delete(directory / name, f"max_ckpt_num is {keep}")

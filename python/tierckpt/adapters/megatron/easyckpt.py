@@ -23,19 +23,22 @@ import hashlib
 import logging
 import os
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ... import errors
 from ...core.checkpoint import Checkpoint, attach
 from ...core.published import open_published
 from ...core.saving import NOT_DUE, SaveResult
-from ...runtime.settings import ConfigSource, save_dir_at, values_of
+from ...runtime.settings import ConfigSource, kept_on_storage, save_dir_at, values_of
 from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
+from ..framework_format import for_framework, is_framework
 from .description import Description
 from .settings import LogFile, change, interval, log_file_of_node
+from .stock_saves import StockSaves, tracked
 
 log = logging.getLogger("tierckpt")
 
@@ -127,27 +130,43 @@ class _Attached:
 
         self.of = _identity(model, optimizer, scheduler)
         self.world = join_world()
+        self.stock = _stock_saves(settings, self.world)
         mapped = contents.Model(model, self.world.rank)
         self.progress = _Progress(mapped.meaning(), mapped.place, mapped.description())
         mapping = contents.mapping_of(mapped, optimizer, scheduler, [self.progress.blob()], self.world)
         self._mapping = mapping
         self._settings = settings
-        self._scheduler = scheduler
+        self._model, self._optimizer, self._scheduler = model, optimizer, scheduler
         self._drawn: list[object] | None = None
-        self.checkpoint = attach(mapping.contents, world=self.world, fences=mapping.fences, **settings)
+        contents_in_files = for_framework(mapping.contents, **settings)
+        self.checkpoint = attach(contents_in_files, world=self.world, fences=mapping.fences, **settings)
         self._asked: int | None = None
 
-    def save_if_needed(self, iteration: int, flops: Any) -> SaveResult:
+    def save_if_needed(self, iteration: int, flops: Any, save_stock: Callable[[], object] | None) -> SaveResult:
         if iteration == self._asked:  # by hand and by the hook
             return NOT_DUE
         self._asked = iteration
         self.progress.at(iteration, flops)
-        return self.checkpoint.save_checkpoint_if_needed(iteration)
+        for_stock = self.stock is not None and self.checkpoint.storage_due(iteration)
+        result = self.checkpoint.save_checkpoint_if_needed(iteration)
+        if for_stock:
+            self._save_stock(iteration, save_stock)
+        elif self.stock is not None:
+            self.stock.look(finalize=save_stock is None)
+        return result
+
+    def _save_stock(self, iteration: int, save: Callable[[], object] | None) -> None:
+        """After the save to memory: it may take long, and the training may end meanwhile."""
+        if self.stock is not None:
+            self.checkpoint.fence()
+            self.stock.save(iteration, self._model, self._optimizer, self._scheduler, self.progress.flops, save)
 
     def save(self, iteration: int, flops: Any, to_storage: bool) -> None:
         self._asked = iteration
         self.progress.at(iteration, flops)
         self.checkpoint.save_checkpoint(iteration, to_storage)
+        if to_storage:
+            self._save_stock(iteration, None)
 
     def load(self) -> int | None:
         self._mapping.settle()
@@ -191,6 +210,14 @@ class _Attached:
                 blob.apply(state)
 
 
+def _stock_saves(settings: dict[str, Any], world: World) -> StockSaves | None:
+    """None unless storage_format is framework."""
+    config, overrides = settings["config"], settings["overrides"]
+    if not is_framework(config, overrides):
+        return None
+    return StockSaves(_arguments(), world, kept_on_storage(config, overrides))
+
+
 def _chunks(model: Any) -> list[Any]:
     return list(model) if isinstance(model, (list, tuple)) else [model]
 
@@ -220,6 +247,8 @@ class _Job:
         wanted = values_of(config, wanted)
         path = wanted.pop("log_file_path", None)
         left = change(world, in_force, now["config"], now["overrides"], wanted)
+        if self.attached.stock is not None and "max_ckpt_num" not in left:
+            self.attached.stock.keep = wanted.get("max_ckpt_num", self.attached.stock.keep)
         if path is not None and path != in_force.get("log_file_path"):
             self._log_to(path, world.rank)
         if left and world.rank == 0:
@@ -234,6 +263,9 @@ class _Job:
 
     def close(self, job_done: bool) -> None:
         if self.attached is not None:
+            stock = self.attached.stock
+            if stock is not None:
+                stock.finish() if job_done else stock.close()
             self.attached.checkpoint.close(job_done)
         if self.log_file is not None:
             log.removeHandler(self.log_file)
@@ -318,12 +350,16 @@ def initialize_easyckpt(save_mem_interval: int | str | None = None, save_storage
 
 
 def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
-                              num_floating_point_operations_so_far: float | None = None) -> SaveResult:
+                              num_floating_point_operations_so_far: float | None = None,
+                              save_stock: Callable[[], object] | None = None) -> SaveResult:
     """Saves if the configured intervals say so. Call it once per iteration, after the steps of optimizer and scheduler,
     with the number of iterations that are done. The result is true if a save was started. It is copied while training
-    goes on; the next optimizer step waits for the rest."""
+    goes on; the next optimizer step waits for the rest. With storage_format framework, `save_stock` saves what goes to
+    storage in the place of Megatron-LM's save_checkpoint."""
     attached = _current_job().attach(model, optimizer, opt_param_scheduler)
-    return NOT_DUE if attached is None else attached.save_if_needed(iteration, num_floating_point_operations_so_far)
+    if attached is None:
+        return NOT_DUE
+    return attached.save_if_needed(iteration, num_floating_point_operations_so_far, save_stock)
 
 
 def save_checkpoint(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any,
@@ -346,12 +382,17 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
 
     Raises LayoutError or UnrecoverableError if something was saved that cannot be restored."""
     attached = begin().attach(model, optimizer, opt_param_scheduler)
-    stock = _Stock(load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords)
+    stock = _Stock(load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords,
+                   None if attached is None else attached.stock)
     if attached is None:
         return stock.load()
     try:
         step = attached.load()
     except (errors.LayoutError, errors.UnrecoverableError) as error:
+        if attached.stock is not None and stock.newest(attached.world) > 0:
+            log.warning("Megatron's own checkpoint is loaded: %s", error)
+            attached.forget()
+            return stock.load()
         if not concat:
             raise type(error)(f"{error}. Start with the model and the parallel sizes that it was saved with, give "
                               "another save_dir, or call load_checkpoint(concat=True) if only the parallel sizes "
@@ -372,9 +413,13 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
 class _Stock:
     """Megatron-LM's own checkpoint."""
 
-    def __init__(self, load_arg: str, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self._args = _arguments()
-        self._dir: Any = getattr(self._args, load_arg, None)
+    def __init__(self, load_arg: str, positional: tuple[Any, ...], keywords: dict[str, Any],
+                 saves: StockSaves | None) -> None:
+        """saves: with storage_format framework."""
+        self._args, self._load_arg, self._saves = _arguments(), load_arg, saves
+        named: Any = getattr(self._args, load_arg, None)
+        self._dir: Any = named if saves is None else saves.directory_to_load(named)
+        self._own = self._dir != named
         self._positional = positional
         self._keywords = keywords
 
@@ -383,11 +428,8 @@ class _Stock:
 
     def _tracked(self) -> int | None:
         """The iteration that Megatron would load; None if there is none, 0 if it would start over."""
-        try:
-            text = (Path(self._dir) / "latest_checkpointed_iteration.txt").read_text().strip()
-        except (OSError, TypeError):
-            return None
-        return int(text) if text.isdigit() and not getattr(self._args, "finetune", False) else 0
+        newest = tracked(self._dir)
+        return newest if newest is None or self._own or not getattr(self._args, "finetune", False) else 0
 
     def newest(self, world: World) -> int:
         """The same on every rank. Collective."""
@@ -398,13 +440,19 @@ class _Stock:
             return 0, 0
         from megatron.training import checkpointing
 
-        return checkpointing.load_checkpoint(*self._positional, **self._keywords)
+        with nullcontext() if self._saves is None else self._saves.loading_own(self._load_arg, self._dir):
+            return checkpointing.load_checkpoint(*self._positional, **self._keywords)
 
 
 def checkpoint() -> Checkpoint | None:
     """The attached tierckpt.Checkpoint, for wait, query and stats. None before the first load or save, or if the
     adapter is off."""
     return _job.attached.checkpoint if _job is not None and _job.attached is not None else None
+
+
+def saves_stock() -> bool:
+    """Whether what goes to storage is saved by Megatron-LM itself: storage_format framework."""
+    return _job is not None and _job.attached is not None and _job.attached.stock is not None
 
 
 def rewind_generators() -> None:

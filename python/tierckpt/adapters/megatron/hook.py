@@ -39,6 +39,9 @@ _REQUIRED_API = (
 )
 
 
+_SAVE = RequiredApi(f"{_TRAINING}:save_checkpoint_and_time", (
+    "iteration", "model", "optimizer", "opt_param_scheduler", "num_floating_point_operations_so_far",
+    "checkpointing_context", "train_data_iterator"))
 _LOAD = RequiredApi(f"{_TRAINING}:load_checkpoint",
                     ("ddp_model", "optimizer", "opt_param_scheduler", "load_arg", "strict"))
 
@@ -86,7 +89,9 @@ def _load(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     return load_checkpoint
 
 
-def _save(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _save(training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    save_stock = None if _SAVE.fault() else _save_stock
+
     def checkpoint_and_decide_exit(model: Any, optimizer: Any, opt_param_scheduler: Any, iteration: int,
                                    num_floating_point_operations_so_far: float | None, *positional: Any,
                                    **keywords: Any) -> Any:
@@ -97,15 +102,25 @@ def _save(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         if leaves:
             _keep(state)
         else:
-            easyckpt.save_checkpoint_if_needed(*state)
+            easyckpt.save_checkpoint_if_needed(*state, save_stock=save_stock and functools.partial(
+                save_stock, training, state, *positional, **keywords))
         return leaves
 
     return checkpoint_and_decide_exit
 
 
+def _save_stock(training: Any, state: tuple[Any, ...], checkpointing_context: Any = None,
+                train_data_iterator: Any = None, **_others: Any) -> None:
+    """As checkpoint_and_decide_exit saves."""
+    training.save_checkpoint_and_time(*state, checkpointing_context, train_data_iterator=train_data_iterator)
+
+
 def _keep(state: tuple[Any, ...]) -> None:
-    """Before an ordered exit, because the next start may run on other nodes."""
+    """Before an ordered exit, because the next start may run on other nodes. With storage_format framework, Megatron
+    has saved to storage by itself."""
     checkpoint = easyckpt.checkpoint()
+    if easyckpt.saves_stock():
+        return
     if checkpoint is not None and checkpoint.stats().saves_started > 0:
         with contextlib.suppress(Error):  # a save is refused while too many before it are undecided
             checkpoint.wait("committed")
