@@ -10,6 +10,7 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_st
 
 import tierckpt.deepspeed
 from ds_training import Training, digest_of
+from observers import Heard
 
 
 class _Gate:
@@ -125,6 +126,44 @@ def publish(rank, world, kind, config, reference):
             state[f"optimizer.{name}.exp_avg"] = safe_get_full_optimizer_state(parameter, "exp_avg")
     if rank == 0:
         torch.save(state, reference)
+
+
+def save_stock(rank, world, kind, directory, steps):
+    """What DeepSpeed saves by itself, after so many steps."""
+    job = Training(rank, kind)
+    for _ in range(steps):
+        job.step()
+    job.engine.save_checkpoint(directory, client_state=job.position)
+
+
+def go_on_stock(rank, world, kind, directory):
+    """Returns [step, samples of the first rank, the loaded state, losses of the next step]. Its generators start
+    afresh."""
+    job = Training(rank, kind, seed=1)
+    path, client_state = job.engine.load_checkpoint(directory)
+    assert path is not None
+    return [job.engine.global_steps, client_state["samples"], digest_of(job.engine), job.step()]
+
+
+def own_format(rank, world, kind, config, steps, fail_at=None, last=False):
+    """Trains with storage_format framework. Rank 1 cannot write the files of one step. Returns the step that was
+    loaded, the error of save_last, and the log."""
+    job, heard, error = Training(rank, kind), Heard(), None
+    with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
+        loaded = checkpoint.load_checkpoint()
+        inner = job.engine.checkpoint_engine.inner
+        whole = inner.save
+        for step in range((loaded or 0) + 1, steps + 1):
+            job.step()
+            job.engine.checkpoint_engine.wait()
+            inner.save = _no_space if rank == 1 and step == fail_at else whole
+            checkpoint.save_checkpoint_if_needed()
+        if last:
+            try:
+                checkpoint.save_last()
+            except tierckpt.Error as failure:
+                error = str(failure)
+    return [loaded, error, heard.lines]
 
 
 def run_example(rank, world, path, arguments):

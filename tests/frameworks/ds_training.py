@@ -160,9 +160,11 @@ def _state_tensors(engine):
     return weights + [safe_get_full_fp32_param(parameter) for parameter in trained] + moments
 
 
-def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, in_flight=False, storage_at=None):
+def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, in_flight=False, storage_at=None,
+          written=False):
     """Trains to `steps`, resuming if a version was saved. Returns [step resumed at, bytes by source, losses, digest].
-    With `in_flight` it dies during a save, after the previous save has committed."""
+    With `in_flight` it dies during a save, after the previous save has committed; with `written`, when DeepSpeed's own
+    files are there."""
     job = Training(rank, kind, seed=0 if config is None or die_at or storage_at else 1)
     if config is None:
         losses = [job.step() for _ in range(steps)]
@@ -178,6 +180,8 @@ def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, i
             if step == storage_at:
                 checkpoint.save_checkpoint(to_storage=True)
                 checkpoint.wait("drained")
+            if written and step == die_at:
+                job.engine.checkpoint_engine.wait()
             if step == die_at and in_flight:
                 die()
             if step in (die_at, (die_at or 0) - 1):

@@ -192,6 +192,89 @@ def test_latest_does_not_name_what_one_rank_could_not_write(nursery, tmp_path, s
     assert len(list(directory.glob("global_step*"))) == 3
 
 
+# ---- storage_format framework
+
+
+@pytest.fixture
+def own_format(site, tmp_path):
+    """A configuration whose storage has DeepSpeed's checkpoints, of every second step."""
+    return {**site.config, "storage_format": "framework", "save_storage_interval": 2, "max_ckpt_num": 2}
+
+
+def stock_files(site):
+    assert list((site.dir / "save").rglob("v*.t*")) == [], "no version is published"
+    directory, = (site.dir / "save").glob("*/deepspeed")
+    return directory
+
+
+def saved_in(directory):
+    return sorted(path.name for path in directory.iterdir() if not path.name.endswith(".py"))
+
+
+@pytest.mark.parametrize("kind", ["z0-fp32", "z1-bf16", "z1-fp16", "z3-bf16"])
+def test_in_its_own_format_lost_memory_and_stock_deepspeed_go_on(nursery, tmp_path, site, own_format, uninterrupted,
+                                                                 kind):
+    case = Case(nursery, tmp_path, kind, own_format)
+    case.killed(die_at=5, written=True)
+    site.kill_agents()
+    directory = stock_files(site)
+    assert saved_in(directory) == ["global_step2", "global_step4", "latest"]
+    plain = str(tmp_path / "plain")
+    run(tmp_path, "ds_files:save_stock", nursery=nursery, world=2, kind=kind, directory=plain, steps=4)
+    ours, own = (run(tmp_path, "ds_files:go_on_stock", nursery=nursery, world=2, kind=kind, directory=str(path))
+                 for path in (directory, plain))
+    assert ours == own and ours[0][0] == 4
+    assert [resumed for resumed, _ in case.resume(uninterrupted(kind))] == [4, 4]
+    assert saved_in(directory) == ["global_step4", "global_step6", "latest"]
+    assert not list(directory.rglob("*.partial"))
+    stock_files(site)
+
+
+def test_in_its_own_format_memory_wins_if_it_is_newer(nursery, tmp_path, site, own_format, uninterrupted):
+    case = Case(nursery, tmp_path, "z2-fp32", own_format)
+    case.killed(die_at=5)
+    for resumed, source in case.resume(uninterrupted("z2-fp32")):
+        assert resumed == 5 and source["bytes_local"] > 0
+    stock_files(site)
+
+
+def test_in_its_own_format_what_one_rank_could_not_write_is_not_loaded(nursery, tmp_path, site, own_format):
+    arguments = {"nursery": nursery, "world": 2, "kind": "z2-bf16", "config": own_format}
+    ranks = run(tmp_path, "ds_files:own_format", steps=5, fail_at=4, **arguments)
+    assert any("No space left on device" in line for line in ranks[1][2])
+    directory = stock_files(site)
+    assert (directory / "latest").read_text() == "global_step2"
+    site.kill_agents()
+    assert [rank[0] for rank in run(tmp_path, "ds_files:own_format", steps=6, **arguments)] == [2, 2]
+    assert (directory / "latest").read_text() == "global_step6"
+    assert saved_in(directory) == ["global_step4", "global_step6", "latest"]
+    for step in (4, 6):
+        names = {path.name for path in (directory / f"global_step{step}").iterdir()}
+        assert {"tierckpt-rank0.pt", "tierckpt-rank1.pt"} < names
+
+
+def test_in_its_own_format_what_a_kill_has_cut_off_is_deleted(nursery, tmp_path, site, own_format):
+    """Here by hand: a directory that was begun and that `latest` has never named."""
+    arguments = {"nursery": nursery, "world": 2, "kind": "z1-bf16", "config": own_format}
+    run(tmp_path, "ds_files:own_format", steps=2, **arguments)
+    directory = stock_files(site)
+    for step, ours in ((3, True), (5, False)):
+        (directory / f"global_step{step}").mkdir()
+        if ours:
+            (directory / f"global_step{step}" / ".tierckpt").touch()
+    run(tmp_path, "ds_files:own_format", steps=6, **arguments)
+    assert saved_in(directory) == ["global_step4", "global_step5", "global_step6", "latest"]
+
+
+def test_in_its_own_format_save_last_says_whether_it_is_on_storage(nursery, tmp_path, site, own_format):
+    arguments = {"nursery": nursery, "world": 2, "kind": "z1-bf16", "config": own_format, "last": True}
+    ranks = run(tmp_path, "ds_files:own_format", steps=3, fail_at=3, **arguments)
+    assert all("step 3 could not be written" in rank[1] for rank in ranks)
+    ranks = run(tmp_path, "ds_files:own_format", steps=5, **arguments)
+    assert [rank[:2] for rank in ranks] == [[3, None]] * 2, "the agents have kept it"
+    assert (stock_files(site) / "latest").read_text() == "global_step5"
+
+
 # ---- correct and incorrect use
 
 

@@ -191,6 +191,25 @@ def test_what_one_rank_cannot_write_is_on_none_complete(job, uninterrupted):
         assert any("tmp-checkpoint-4 is not complete" in line for line in rank["log"])
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_in_its_own_format_nothing_is_written_twice(job, site, uninterrupted, stage):
+    own = {"stage": stage, "config": {**site.config, "storage_format": "framework", "max_ckpt_num": 2},
+           "save_strategy": "steps", "save_steps": 2, "gather": True}
+    job.killed(die_at=3, sure=2, stage_of_death="written", **own)
+    site.kill_agents()
+    assert job.checkpoints() == ["checkpoint-2"]
+    other = job.output_dir.with_name("other")
+    shutil.copytree(job.output_dir, other)
+    ranks = job.train(**own)
+    assert [rank["resumed"] for rank in ranks] == [2, 2]
+    assert_equal(ranks, uninterrupted(stage))
+    assert job.checkpoints() == ["checkpoint-6", f"checkpoint-{STEPS}"]
+    assert any("max_ckpt_num is 2" in line for line in ranks[0]["log"])
+    assert list((site.dir / "save").rglob("v*.t*")) == [] and list((site.dir / "save").rglob("deepspeed")) == []
+    stock = job.train(config=None, stage=stage, output_dir=str(other), resume=True)
+    assert_equal(stock, uninterrupted(stage))
+
+
 def test_the_best_model_is_kept_and_loaded_and_nothing_foreign_deleted(job, uninterrupted):
     best = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "save_total_limit": 1,
             "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}

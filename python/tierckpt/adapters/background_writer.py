@@ -7,13 +7,17 @@ name, synced, and renamed. The file that declares a set of files complete is wri
 import copy
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from .. import errors
 
 log = logging.getLogger("tierckpt")
 
@@ -131,7 +135,7 @@ class BackgroundWriter:
         try:
             yield self
         except BaseException:
-            self._under_way.append(self._pool.submit(self._fail))
+            self.fail()
             raise
         finally:  # the other ranks wait for this one's answer
             for stage in stages:
@@ -140,10 +144,20 @@ class BackgroundWriter:
     def _fail(self) -> None:
         self._whole = False
 
-    def wait(self) -> None:
-        """Waits until nothing is left to do."""
+    def fail(self) -> None:
+        """What a later `finish` waits for was not done, by an error elsewhere."""
+        self._under_way.append(self._pool.submit(self._fail))
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until nothing is left to do. Raises TimedOutError after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         while self._under_way:
-            self._under_way.pop(0).result()
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                self._under_way[0].result(left)
+            except FutureTimeoutError:
+                raise errors.TimedOutError(f"files are still being written after {timeout:g} s") from None
+            self._under_way.pop(0)
 
     def settle(self) -> bool:
         """Waits. Returns whether everything since the last finish or settle is durable."""

@@ -11,6 +11,7 @@
 
 A save reads the optimizer's own tensors; it needs no collective and no barrier."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -28,7 +29,8 @@ from ..core.checkpoint import Checkpoint
 from ..core.checkpoint import attach as attach_contents
 from ..core.lifetime import Closing
 from ..core.saving import NOT_DUE, SaveResult
-from ..runtime.settings import ConfigSource, Overrides
+from ..runtime.native import job_name
+from ..runtime.settings import ConfigSource, Overrides, configuration, kept_on_storage, values_of
 from ..runtime.world import World, join_world
 from ..state import export_map, groups, module_state, twins, walk_model
 from ..state.arguments import Stateful
@@ -41,12 +43,16 @@ from ..state.walk_zero import optimizer_of
 from .agreement import Agreement
 from .api_compat import RequiredApi, usable
 from .background_writer import BackgroundWriter, copy_to_cpu, make_directory, write_durably
+from .framework_format import for_framework, is_framework
 from .reshard import load_any_layout
+from .zero_files import ZeroFiles
 
 try:
     from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine as _CheckpointEngine
 except ImportError:  # `usable` says so
     _CheckpointEngine = object
+
+log = logging.getLogger("tierckpt")
 
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
 _ZERO = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
@@ -78,7 +84,8 @@ REQUIRED_API = (
 
 def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = None,
            client_state: dict[str, Any] | Stateful | None = None, group: ProcessGroup | None = None,
-           capacity: Mapping[str, int] | None = None) -> "EngineCheckpoint | NoCheckpoint":
+           capacity: Mapping[str, int] | None = None, files_dir: str | os.PathLike[str] | None = None,
+           ) -> "EngineCheckpoint | NoCheckpoint":
     """Registers the state of an engine. Call it right after deepspeed.initialize. Collective.
 
     config        path of a JSON file, or a dict with the same keys; default: "tierckpt" in DeepSpeed's configuration
@@ -88,6 +95,8 @@ def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = N
     group         process group of all ranks for the collectives of the set-up, as for tierckpt.init
     capacity      as for tierckpt.init, for "client_state", "optimizer", "rng", and "engine" (counts, loss scale and
                   learning rate schedule)
+    files_dir     with storage_format framework, the directory of DeepSpeed's checkpoints; default:
+                  <save_dir>/<job>/deepspeed
 
     Returns an EngineCheckpoint. engine.save_checkpoint still writes DeepSpeed's own files, but in the background: see
     CheckpointEngine. If this release of DeepSpeed is not known, one warning says so, a NoCheckpoint is returned, and
@@ -95,12 +104,16 @@ def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = N
     if not usable("tierckpt.deepspeed", "deepspeed", REQUIRED_API):
         return NoCheckpoint()
     _refuse_unknown(engine)
+    config = _configuration(engine, config)
+    if is_framework(config, overrides):
+        _refuse_decoupled(engine)
     world = join_world(group)
-    contents = _contents(engine, world, client_state, dict(capacity or {}))
+    contents = for_framework(_contents(engine, world, client_state, dict(capacity or {})), config, overrides)
     twins.confirm(contents.records, world)
     files = _Files(engine, world)
     try:
-        return EngineCheckpoint(engine, contents, world, _configuration(engine, config), overrides, files)
+        own = _own_files(engine, world, config, overrides, client_state, files_dir)
+        return EngineCheckpoint(engine, contents, world, config, overrides, files, own)
     except BaseException:
         files.remove()
         raise
@@ -108,6 +121,29 @@ def attach(engine: Any, *, config: ConfigSource = None, overrides: Overrides = N
 
 def _configuration(engine: Any, config: ConfigSource) -> ConfigSource:
     return engine._config._param_dict.get("tierckpt") if config is None else config
+
+
+def _own_files(engine: Any, world: World, config: ConfigSource, overrides: Overrides,
+               client_state: dict[str, Any] | Stateful | None,
+               files_dir: str | os.PathLike[str] | None) -> ZeroFiles | None:
+    """None unless storage_format is framework."""
+    if not is_framework(config, overrides):
+        return None
+    if files_dir is None:
+        save_dir = values_of(config, overrides).get("save_dir")
+        if not save_dir:
+            raise errors.ConfigError("storage_format framework needs save_dir or attach(files_dir=), below which "
+                                     "DeepSpeed's checkpoints go")
+        files_dir = os.path.join(os.path.expanduser(save_dir), job_name(**configuration(config, overrides)),
+                                 "deepspeed")
+    return ZeroFiles(engine, world, os.path.abspath(files_dir), kept_on_storage(config, overrides), client_state)
+
+
+def _refuse_decoupled(engine: Any) -> None:
+    if engine.checkpoint_engine.is_decoupled():
+        raise errors.UnsupportedError("with storage_format framework tierckpt.deepspeed writes DeepSpeed's files in "
+                                      "the background, and this engine has a checkpoint engine that does so by itself: "
+                                      "take one of the two out of the configuration")
 
 
 def _refuse_unknown(engine: Any) -> None:
@@ -227,9 +263,10 @@ class EngineCheckpoint(Closing):
     and its `restored`. Steps are engine.global_steps."""
 
     def __init__(self, engine: Any, contents: Contents, world: World, config: ConfigSource, overrides: Overrides,
-                 files: "_Files") -> None:
+                 files: "_Files", own: ZeroFiles | None) -> None:
         self._engine = engine
-        self._files = files
+        self._files, self._own = files, own
+        self._last_failed = False
         self._saveable_at = engine.micro_steps
         self._saved_at = None
         self._load = partial(load_any_layout, contents=contents, world=world, config=config, overrides=overrides)
@@ -262,16 +299,38 @@ class EngineCheckpoint(Closing):
         """Restores the newest version, or the one of a step, into the engine, client_state and generators. Collective.
         Returns its step (engine.global_steps), or None if nothing was ever saved. A version of another number of ranks
         is read from storage. Raises as Checkpoint.load_checkpoint does."""
+        loaded = self._load_version(step) if self._own is None else self._load_newest(self._own, step)
+        self._saveable_at, self._saved_at = self._engine.micro_steps, self._engine.global_steps
+        return loaded
+
+    def _load_version(self, step: int | None) -> int | None:
         partitioned = self._engine.zero_optimization_partition_weights()
         if partitioned:
             self._engine.optimizer.checkpoint_event_prologue()
         try:
-            loaded = self._load(self._checkpoint, step=step)
+            return self._load(self._checkpoint, step=step)
         finally:
             if partitioned:
                 self._engine.optimizer.checkpoint_event_epilogue()
-        self._saveable_at, self._saved_at = self._engine.micro_steps, self._engine.global_steps
-        return loaded
+
+    def _load_newest(self, own: ZeroFiles, step: int | None) -> int | None:
+        """A version, most often in memory, or DeepSpeed's own checkpoint if that is later."""
+        loaded, why = None, None
+        try:
+            loaded = self._load_version(step)
+        except (errors.LayoutError, errors.UnrecoverableError, errors.CorruptError) as error:
+            why = error
+        newest = own.newest() if step is None else step if loaded is None and own.has(step) else None
+        if newest is None or newest <= (loaded or 0):
+            if why is not None:
+                raise why
+            return loaded
+        log.info("step %d is loaded from DeepSpeed's files in %s (Tierckpt: %s)", newest, own.directory,
+                 why or f"step {loaded}")
+        own.load(newest)
+        self._checkpoint.restored = None
+        self._checkpoint.count_as_loaded()
+        return newest
 
     # ---- save
 
@@ -281,18 +340,39 @@ class EngineCheckpoint(Closing):
         if not self._between_steps() or self._engine.global_steps in (0, self._saved_at):
             return NOT_DUE
         self._saved_at = self._engine.global_steps
-        return self._checkpoint.save_checkpoint_if_needed(self._engine.global_steps if step is None else step)
+        step = self._engine.global_steps if step is None else step
+        if self._own is not None and self._checkpoint.storage_due(step):
+            self._own.save(step)
+        return self._checkpoint.save_checkpoint_if_needed(step)
 
     def save_checkpoint(self, step: int | None = None, to_storage: bool = False) -> SaveResult:
         """Saves whatever the intervals say. Every rank must save the same steps. Raises InvalidArgumentError within an
         accumulation of gradients."""
         self._refuse_half_a_step()
-        return self._checkpoint.save_checkpoint(self._engine.global_steps if step is None else step, to_storage)
+        step = self._engine.global_steps if step is None else step
+        if self._own is not None and to_storage:
+            self._own.save(step)
+        return self._checkpoint.save_checkpoint(step, to_storage)
 
     def save_last(self, step: int | None = None, timeout: float = 600) -> None:
         """Ends a training: returns when this step is on storage. See Checkpoint.save_last."""
         self._refuse_half_a_step()
-        self._checkpoint.save_last(self._engine.global_steps if step is None else step, timeout)
+        step = self._engine.global_steps if step is None else step
+        if self._own is None:
+            self._checkpoint.save_last(step, timeout)
+        else:
+            self._save_last(self._own, step, timeout)
+
+    def _save_last(self, own: ZeroFiles, step: int, timeout: float) -> None:
+        self._last_failed = True
+        own.wait(timeout)
+        if own.newest() != step:
+            self._checkpoint.save_checkpoint(step)  # for the next start, if storage fails
+            own.save(step)
+            own.wait(timeout)
+        if own.newest() != step:
+            raise errors.IoError(f"step {step} could not be written to {own.directory}: see the log")
+        self._last_failed = False
 
     def _refuse_half_a_step(self) -> None:
         if not self._between_steps():
@@ -307,7 +387,10 @@ class EngineCheckpoint(Closing):
         """Waits until the files of engine.save_checkpoint are written, and ends the use of this checkpoint. See
         Checkpoint.close."""
         self._files.remove()
-        self._checkpoint.close(job_done)
+        if job_done and self._last_failed:
+            log.warning("the last step is not on storage, so the agents keep their memory for linger_s: start the job "
+                        "again to continue from it")
+        self._checkpoint.close(job_done and not self._last_failed)
 
 
 class NoCheckpoint(Closing):
@@ -358,6 +441,8 @@ class CheckpointEngine(_CheckpointEngine):
         self._writer = BackgroundWriter(agree)
         self._info: Any = None
         self._parts: list[Future[Any]] | None = None  # within `together`
+        self.beside: Callable[[], None] | None = None
+        """Called once, to save further files of the next checkpoint, which is complete when they are, too."""
 
     def create(self, info: Any) -> None:
         self.wait()
@@ -382,6 +467,7 @@ class CheckpointEngine(_CheckpointEngine):
     def finish(self, first_rank: bool) -> None:
         """Called after engine.save_checkpoint. Collective."""
         info = self._info
+        self._save_beside()
 
         def done() -> None:
             self.inner.commit(info)
@@ -392,6 +478,23 @@ class CheckpointEngine(_CheckpointEngine):
         finished = self._writer.finish(f"checkpoint {info.tag} in {info.save_dir}", done)
         if self._parts is not None:
             self._parts.append(finished)
+
+    def _save_beside(self) -> None:
+        beside, self.beside = self.beside, None
+        if beside is None:
+            return
+        try:
+            beside()
+        except OSError as error:
+            log.error("files of %s were not written: %s", self._info.tag, error)
+            self._writer.fail()
+
+    def abandon(self) -> None:
+        """Called if engine.save_checkpoint has raised: the other ranks wait for this one's answer. Collective, in the
+        place of finish."""
+        self.beside = None
+        self._writer.fail()
+        self._writer.finish("the checkpoint that has failed", lambda: None)
 
     @contextmanager
     def together(self, what: str, *stages: Callable[[], None]) -> Iterator[BackgroundWriter]:
@@ -405,9 +508,9 @@ class CheckpointEngine(_CheckpointEngine):
         finally:
             self._parts = None
 
-    def wait(self) -> None:
-        """Waits until all files are written."""
-        self._writer.wait()
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until all files are written. Raises TimedOutError after `timeout` seconds."""
+        self._writer.wait(timeout)
 
     def makedirs(self, path: str | os.PathLike[str], exist_ok: bool = False) -> None:
         make_directory(path, exist_ok)
@@ -440,7 +543,11 @@ class _Files:
         engine.save_checkpoint, engine.load_checkpoint = self._saved_aside, self._loaded_when_written
 
     def _saved_aside(self, *arguments: Any, **named: Any) -> Any:
-        result = self._save(*arguments, **named)
+        try:
+            result = self._save(*arguments, **named)
+        except BaseException:
+            self._ours.abandon()
+            raise
         self._ours.finish(self._engine.global_rank == 0)
         return result
 

@@ -15,10 +15,20 @@ MARKER = ".tierckpt"
 """A file in each directory that Tierckpt has created. Only such directories are ever deleted."""
 
 _TRASH = "trash-"
+_COMPLETE = "complete\n"
 
 
 def mark(directory: Path) -> None:
     (directory / MARKER).touch()
+
+
+def mark_complete(directory: Path) -> None:
+    """For directories that are not renamed when they are complete."""
+    (directory / MARKER).write_text(_COMPLETE)
+
+
+def _is_cut_off(directory: Path) -> bool:
+    return (directory / MARKER).read_text() != _COMPLETE
 
 
 def is_marked(directory: Path) -> bool:
@@ -57,9 +67,21 @@ def empty_trash(directory: Path) -> None:
 def delete_old(directory: Path, prefix: str, keep: int, current: int) -> None:
     """Deletes the directories <prefix><number> that have our marker, apart from the newest `keep` of them (0: all) up
     to the current one. Later ones may still be in the making. The current one stays in any case."""
-    found = (re.fullmatch(rf"{prefix}(\d+)", path.name) for path in directory.glob(f"{prefix}*"))
-    ours = sorted((int(match[1]), match[0]) for match in found if match and is_marked(directory / match[0]))
-    complete = [(number, name) for number, name in ours if number <= current]
-    for number, name in complete[:-keep] if keep > 0 else []:
+    ours = _marked_up_to(directory, prefix, current)
+    for number in list(ours)[:-keep] if keep > 0 else []:
         if number != current:
-            delete(directory / name, f"max_ckpt_num is {keep}")
+            delete(ours[number], f"max_ckpt_num is {keep}")
+
+
+def delete_cut_off(directory: Path, prefix: str, current: int) -> None:
+    """The same for those before the current one that were never marked as complete."""
+    for number, path in _marked_up_to(directory, prefix, current).items():
+        if number != current and _is_cut_off(path):
+            delete(path, "a save that was cut off")
+
+
+def _marked_up_to(directory: Path, prefix: str, current: int) -> dict[int, Path]:
+    """By their numbers, in order."""
+    found = (re.fullmatch(rf"{prefix}(\d+)", path.name) for path in directory.glob(f"{prefix}*"))
+    paths = {int(match[1]): directory / match[0] for match in found if match and int(match[1]) <= current}
+    return {number: paths[number] for number in sorted(paths) if is_marked(paths[number])}

@@ -438,7 +438,7 @@ class _Adapter:
             self._write_copies(step)
         elif self._plain_wanted and not self._trainer.is_deepspeed_enabled:
             self._write_small(step)
-        self.checkpoint.save_checkpoint(step, to_storage=True)
+        self.checkpoint.save_checkpoint(step, to_storage=not self._framework)
         if self._plain is not None:
             self._plain.saved(step)
 
@@ -467,10 +467,6 @@ class _Adapter:
 
         files = self._trainer.model_wrapped.checkpoint_engine
         if not isinstance(files, deepspeed.CheckpointEngine):
-            if self._framework and not isinstance(self.checkpoint, deepspeed.NoCheckpoint):
-                raise errors.UnsupportedError("storage_format framework needs DeepSpeed's files to be written by "
-                                              "tierckpt.deepspeed, and this engine has a checkpoint engine that writes "
-                                              "in the background by itself: take out one of the two")
             log.warning("no checkpoint-<step>: DeepSpeed's files are not written by tierckpt.deepspeed")
             return
         self._files = files

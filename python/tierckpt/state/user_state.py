@@ -62,11 +62,15 @@ class UserState:
         return {TENSOR: path}
 
     def _apply(self, value: Any) -> None:
-        value = join(value, self._holders.__getitem__)
-        if isinstance(self._source, dict):
-            _update(self._source, value)
-        else:
-            self._source.load_state_dict(_copied(value))
+        put_back(self._source, join(value, self._holders.__getitem__))
+
+
+def put_back(source: dict[str, Any] | Stateful, value: Any) -> None:
+    """Restores a state that was read from the same source."""
+    if isinstance(source, dict):
+        _update(source, value)
+    else:
+        source.load_state_dict(_copied(value))
 
 
 def _update(target: dict[str, Any], saved: dict[str, Any]) -> None:
