@@ -51,10 +51,14 @@ static void config_info(struct exposition *x, const struct report *r)
     exposition_sample(x, labels, sizeof(labels) / sizeof(*labels), 1, 0);
 }
 
+/* With storage_format framework the interval is that of the framework's own checkpoints, of which the agent knows
+ * nothing: an alert would say that storage is late. */
 static void interval_steps(struct exposition *x, const struct report *r)
 {
+    bool publishes = r->config->storage_format != STORAGE_FORMAT_FRAMEWORK;
+
     labelled(x, "tier", "memory", r->save_mem_steps);
-    labelled(x, "tier", "storage", r->save_storage_steps);
+    labelled(x, "tier", "storage", publishes ? r->save_storage_steps : 0);
 }
 
 static void interval_seconds(struct exposition *x, const struct report *r)
@@ -490,7 +494,7 @@ static const struct {
     {"tierckpt_config_info", "domain, copies, slots, on_node_loss, storage_verify", FAMILY_GAUGE,
      "Settings of the agent; always 1.", config_info},
     {"tierckpt_save_interval_steps", "tier", FAMILY_GAUGE,
-     "Steps from one save to the next, by where it goes; 0: not by steps.", interval_steps},
+     "Steps from one save to the next, by where it goes; 0: not by steps, or not as versions.", interval_steps},
     {"tierckpt_save_interval_seconds", "tier", FAMILY_GAUGE,
      "Time from one save to the next, by where it goes; 0: not by time.", interval_seconds},
     {"tierckpt_agent_start_time_seconds", "", FAMILY_GAUGE, "When this agent process started.", start_time},

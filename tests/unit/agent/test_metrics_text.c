@@ -107,6 +107,15 @@ Test(metrics_text, leaves_out_unknown_values)
 }
 
 /* Its peers look lost, since its sessions are closed, and another start may have gone back behind its versions. */
+Test(metrics_text, no_interval_of_storage_if_nothing_is_published)
+{
+    struct report r = some_report();
+    r.save_storage_steps = 100;
+    expect_line(&r, "tierckpt_save_interval_steps{job_id=\"llm\",node=\"n7\",tier=\"storage\"} 100");
+    config.storage_format = STORAGE_FORMAT_FRAMEWORK;
+    expect_line(&r, "tierckpt_save_interval_steps{job_id=\"llm\",node=\"n7\",tier=\"storage\"} 0");
+}
+
 Test(metrics_text, a_node_whose_term_is_over_says_nothing_of_the_job)
 {
     struct report r = in_a_term();
