@@ -12,7 +12,8 @@ saved="term=1 step=6" # nothing is saved after it, so every launch restores it
 react() {
     local from=$1 pattern=$2 late_ms=$3
     shift 3
-    timeout 60 tail -c +$((from + 1)) -F "$(agent_log a)" 2>/dev/null | grep -m 1 -qE -- "$pattern" &&
+    # In a pipeline grep's end would go unnoticed until the log says something more.
+    grep -m 1 -qE -- "$pattern" < <(exec timeout 60 tail -c +$((from + 1)) -F "$(agent_log a)" 2>/dev/null) &&
         sleep_ms "$late_ms" && "$@"
 }
 kill_agent() { local pid; pid=$(agent_pid "$1") && kill -9 $pid; }
