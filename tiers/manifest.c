@@ -276,13 +276,14 @@ static tck_status_t decode_file(const json_t *json, struct manifest_file *file, 
     return decode_content(json, file, err);
 }
 
-static tck_status_t decode_metadata(const json_t *json, struct manifest *out, struct error *err)
+/* json NULL: there is none. */
+static tck_status_t decode_metadata(const json_t *json, struct manifest_file *out, struct error *err)
 {
     if (json == NULL) {
         return TCK_OK;
     }
-    strcpy(out->metadata.name, METADATA_NAME);
-    return decode_content(json, &out->metadata, err);
+    strcpy(out->name, METADATA_NAME);
+    return decode_content(json, out, err);
 }
 
 static tck_status_t decode_files(const json_t *json, struct manifest *out, struct error *err)
@@ -330,8 +331,8 @@ static tck_status_t decode(const json_t *json, struct manifest *out, struct erro
     if (!get_u32(json, "chunk_bytes", &chunk_bytes) || chunk_bytes != CHUNK_BYTES) {
         return bad(err, "chunk_bytes is not that of this format");
     }
-    tck_status_t status = decode_files(json_get(json, "files"), out, err);
-    return status == TCK_OK ? decode_metadata(json_get(json, "metadata"), out, err) : status;
+    tck_status_t status = decode_metadata(json_get(json, "metadata"), &out->metadata, err);
+    return status == TCK_OK ? decode_files(json_get(json, "files"), out, err) : status;
 }
 
 tck_status_t manifest_parse(const char *text, size_t len, struct manifest *out, struct error *err)

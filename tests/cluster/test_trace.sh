@@ -15,6 +15,12 @@ before=$(size_of_a)
 grown() { [ "$(size_of_a)" -gt $((before + 10000)) ]; }
 wait_for 60 grown || die "the trace does not go on after the agents were killed"
 
+for node in a b; do
+    for figure in step stalls "memory bytes"; do
+        wait_for 60 seen $node "$figure" || die "the trace of $node has no '$figure'"
+    done
+done
+
 cat >"$work/judge.py" <<'PY'
 import collections, json, sys
 
