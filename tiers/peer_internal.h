@@ -59,6 +59,7 @@ struct peer {
     struct channel *check; /* of one of them, under way; NULL: none */
     char check_at[ADDRESS_ITEM];
     uint64_t check_at_ms, check_deadline_ms;
+    bool check_broke;           /* the last check did; it counts only if the next one does, too */
     uint32_t pushing;           /* chunks in flight to it */
     uint32_t transfer_count;    /* transfers that have not had their last callback */
     uint64_t progress_ms;       /* when a transfer with it last made progress */
