@@ -17,7 +17,8 @@ struct move {
     uint64_t addr;         /* on the device, or 0: gathered from, or scattered to, */
     uint32_t first, count; /* these pieces */
     bool several;          /* records */
-    bool gaps; /* there are bytes of the image between them, which become zero: slot_put_heads comes after */
+    bool
+        gaps; /* there are bytes of the image between them, which become zero; image_put_heads writes over them later */
 };
 
 struct copy_plan {

@@ -109,7 +109,7 @@ def test_settling_reports_a_failure_once(tmp_path):
 
 @pytest.mark.parametrize("fails", ["nothing", "write", "body"])
 def test_together_is_complete_as_a_whole_or_not_at_all(tmp_path, fails):
-    """The stages are told to the other ranks in any case: they wait for an answer."""
+    """Each rank answers the others, even after an error, because they wait for its answer."""
     asked, done = [], []
 
     def agree(whole):

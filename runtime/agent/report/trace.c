@@ -279,6 +279,9 @@ void trace_note(struct trace *trace, const struct term_context *tc, const struct
                 const struct action *action)
 {
     struct version_mark mark;
+    if (trace == NULL) {
+        return; /* before anything else: this is called for each event and action */
+    }
     bool marked =
         action != NULL
             ? version_mark_of_action(action, &mark)
