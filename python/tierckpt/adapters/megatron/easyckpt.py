@@ -433,7 +433,7 @@ class _Stock:
 
     def newest(self, world: World) -> int:
         """The same on every rank. Collective."""
-        return max(world.gather(self._tracked() or 0))
+        return max(world.gather(world.agreed(lambda: self._tracked() or 0)))
 
     def load(self) -> tuple[int, float]:
         if self._dir is None and getattr(self._args, "pretrained_checkpoint", None) is None:

@@ -29,12 +29,18 @@ _NOT_OF_OWN = {"finetune": False, "no_load_optim": None, "no_load_rng": None}
 
 
 def tracked(directory: str | None) -> int | None:
-    """The iteration that Megatron would load from a directory; None if there is none, 0 if it is not a number."""
-    try:
-        text = (Path(directory or "") / "latest_checkpointed_iteration.txt").read_text().strip()
-    except OSError:
+    """The iteration that Megatron would load from a directory; None if there is none, 0 if it is not a number. Raises
+    IoError if that cannot be read."""
+    if not directory:
         return None
-    return int(text) if directory and text.isdigit() else 0
+    path = Path(directory, "latest_checkpointed_iteration.txt")
+    try:
+        text = path.read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise errors.IoError(f"{path}: {error.strerror}: it is not known what was saved there") from error
+    return int(text) if text.isdigit() else 0
 
 
 class StockSaves:
@@ -86,7 +92,16 @@ class StockSaves:
             return True
         if in_its_loop and iteration == getattr(self._args, "train_iters", None):
             return True
-        return bool(self._world.gather(tracked(self._args.save) == iteration)[0])
+        return bool(self._world.gather(self._newest_known() == iteration)[0])
+
+    def _newest_known(self) -> int | None:
+        """As tracked, but None also if it cannot be read now. A step is then saved once more, and nothing is deleted
+        before it can be read; a load must not use this."""
+        try:
+            return tracked(self._args.save)
+        except errors.IoError as error:
+            log.debug("%s", error)
+            return None
 
     def _tell(self) -> None:
         if not self._told and not getattr(self._args, "async_save", False) and self._world.rank == 0:
@@ -127,7 +142,7 @@ class StockSaves:
         """When the newest is complete, in a thread: large directories take long."""
         if self._world.rank != 0 or self._newest_saved is None:
             return
-        current = tracked(self._args.save)
+        current = self._newest_known()
         if current is None or current < self._newest_saved:
             return
         self._newest_saved = None
@@ -142,9 +157,11 @@ class StockSaves:
     def directory_to_load(self, load: str | None) -> str | None:
         """--save, if what is there is at least as late as in the directory that --load names; it was saved by this
         training. Otherwise the latter. Collective."""
-        own = tracked(self._args.save) or 0
-        prefers_own = own > 0 and own >= self._other(load) and not _same(self._args.save, load)
-        return self._args.save if self._world.gather(prefers_own)[0] else load
+        def prefers_own() -> bool:
+            own = tracked(self._args.save) or 0
+            return own > 0 and own >= self._other(load) and not _same(self._args.save, load)
+
+        return self._args.save if self._world.gather(self._world.agreed(prefers_own))[0] else load
 
     def _other(self, load: str | None) -> int:
         return 0 if getattr(self._args, "finetune", False) else tracked(load) or 0
