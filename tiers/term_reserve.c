@@ -97,6 +97,27 @@ static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint6
     return status;
 }
 
+/* True for a term that this one has reserved in an attempt whose outcome was lost, because storage failed in the middle
+ * of it. A file that cannot be read counts as another's. */
+static bool was_left(const struct persistent *p, uint64_t term, uint64_t by)
+{
+    struct error ignored;
+    json_t *json = NULL;
+    bool left = term_note_read_json(p->job_fd, term, &json, &ignored) == TCK_OK &&
+                term_note_decode(term, json).reserved_by == by;
+    json_free(json);
+    return left;
+}
+
+/* Only where the terms continue a reservation may one be there already: any other could have been granted meanwhile. */
+static tck_status_t reserve_or_find(const struct persistent *p, uint64_t term, const struct term_reserve *wanted,
+                                    struct error *err)
+{
+    tck_status_t status = reserve_one(p, term, wanted->by, err);
+    bool left = status == TCK_ERR_EXIST && wanted->follows && was_left(p, term, wanted->by);
+    return left ? safe_fs_sync(p->job_fd, err) : status;
+}
+
 /* A term that has ended reserves none, because they would be above the term that ended it. Terms above the requested
  * ones belong to a reservation whose agent is gone or to a start that went past ours; ours is not extended then, since
  * a reservation must be contiguous. */
@@ -109,12 +130,15 @@ tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve 
     if (status == TCK_OK) {
         status = persistent_newest_term(p, &newest, err); /* any later claim gets `first` before us */
     }
+    if (status == TCK_OK && wanted->follows && was_left(p, wanted->first, wanted->by)) {
+        first = wanted->first;
+    }
     if (status != TCK_OK || newest > wanted->by || (wanted->follows && first != wanted->first)) {
         return status;
     }
     uint64_t last = first + (wanted->last - wanted->first);
     for (term = first; status == TCK_OK && term <= last; term++) {
-        status = reserve_one(p, term, wanted->by, err);
+        status = reserve_or_find(p, term, wanted, err);
         if (status == TCK_OK) {
             *first_out = first;
             *last_out = term;

@@ -10,6 +10,7 @@ start() {
     run_on a 0 --steps 100000 --step-ms 20 --lockstep
     run_on b 1 --steps 100000 --step-ms 20 --lockstep
 }
+trouble_over() { ! told_last "$1" '^HEALTH .* undrained=[1-9]'; } # RANK; or it was never told of any
 told_last() { grep '^HEALTH ' "$work/out.$launch.$1" | tail -1 | grep -qE -- "$2"; }
 everybody_is_told() {
     local rank
@@ -59,8 +60,8 @@ grants() { grep -c 'was granted by the agent of node\|could not be written to st
 granted_since() { [ "$(grants)" -gt "$1" ]; }
 # Trainers that are started again, twice, without storage; and once more when it is back, one agent having died meanwhile.
 restart_meanwhile() {
-    local before round agent had
-    wait_for 60 has_reserved a || die "no terms are reserved: $(tail -5 "$(agent_log a)")"
+    local before round agent had rank
+    wait_for 60 has_reserved a 4 || die "no four terms are reserved: $(ask a --json status)"
     moment
     storage_goes
     everybody_is_told
@@ -95,4 +96,7 @@ restart_meanwhile() {
     before=$(published)
     wait_for 120 publishes "$before" || die "nothing is published though storage is back: $(tail -5 "$(agent_log a)")"
     wait_for 60 ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")"
+    for rank in 0 1; do # a rank that missed this would not report the next outage as a new one
+        wait_for 60 trouble_over $rank || die "rank $rank is not told that it is over: $(grep HEALTH "$work"/out.*)"
+    done
 }

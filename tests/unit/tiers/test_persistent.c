@@ -1421,11 +1421,33 @@ Test(persistent, terms_are_reserved_above_what_an_agent_that_is_gone_had_reserve
     uint64_t term = claim_for(NULL, 1);
     cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 1);
     cr_assert_eq(reserve_for(term, term + 1, term + 2), term + 3);
+}
+
+/* Expects that the reservation of term `by` is continued from `expected` on, 0: not. */
+static void expect_continued(uint64_t by, uint64_t first, uint64_t last, uint64_t expected)
+{
     struct error err = {0};
-    struct term_reserve more = {.by = term, .first = term + 3, .last = term + 4, .follows = true};
-    uint64_t first = 0, last = 0;
-    cr_assert_eq(persistent_reserve(tier, &more, &first, &last, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(first, 0, "it would not follow");
+    struct term_reserve more = {.by = by, .first = first, .last = last, .follows = true};
+    uint64_t from = 0, to = 0;
+    cr_assert_eq(persistent_reserve(tier, &more, &from, &to, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(from, expected);
+    cr_assert_eq(to, expected == 0 ? 0 : last);
+}
+
+Test(persistent, terms_that_an_interrupted_attempt_has_reserved_continue_the_reservation)
+{
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 4), term + 1);
+    expect_continued(term, term + 3, term + 5, term + 3); /* the agent knows of two; another one is free */
+    cr_assert_eq(newest_now(), term);
+}
+
+Test(persistent, terms_that_another_term_has_reserved_do_not_continue_the_reservation)
+{
+    uint64_t term = claim_for(NULL, 1);
+    cr_assert_eq(reserve_for(term, term + 1, term + 4), term + 1);
+    uint64_t next = claim_for(NULL, term + 5);
+    expect_continued(next, term + 3, term + 4, 0);
 }
 
 Test(persistent, a_reserved_term_that_is_claimed_ends_the_one_before)
