@@ -226,7 +226,7 @@ static void grant(struct term_context *tc, const struct action *a)
         return; /* its loss is reported by its own event */
     }
     memset(tc->refused, 0, sizeof(tc->refused));
-    tc->needs.agent->tally.saves_begun++;
+    tally_save_begun(&tc->needs.agent->tally, a->version, clock_ms());
     uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*slots));
     struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
     for (uint32_t i = 0; slots != NULL && i < tc->setup.shard_count; i++) {
@@ -343,6 +343,7 @@ static void notify(struct term_context *tc, const struct action *a)
     agent->tally.versions[a->stage]++;
     agent->tally.stage_wall_ms[a->stage] = clock_wall_ms();
     if (a->stage == STAGE_COMMITTED) {
+        tally_committed(&agent->tally, a->version, clock_ms());
         metadata_note_commit(agent->metadata, tc);
         failpoint(commit, marking);
         mark_committed(tc, a->version);

@@ -25,6 +25,7 @@
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/report/auto_interval.h"
 #include "agent/report/report.h"
 #include "agent/report/trace.h"
 #include "agent/scrub/memory_scrub.h"
@@ -99,6 +100,27 @@ static void remove_leftovers(struct agent *agent)
     }
 }
 
+static void tick_with_report(struct agent *agent)
+{
+    const struct config *config = &agent->config;
+    const struct term_context *tc = agent->term_context;
+    bool leads = tc != NULL && !tc->closed && tc->coordinator != NULL;
+    bool chooses = leads && (config->save_mem_interval.automatic || config->save_storage_interval.automatic) &&
+                   clock_ms() >= agent->auto_interval_ms;
+    struct report report;
+    if (agent->trace == NULL && !chooses) {
+        return;
+    }
+    report_collect(agent, &report);
+    if (agent->trace != NULL) {
+        trace_figures(agent->trace, &report);
+    }
+    if (chooses) {
+        auto_interval_set(agent->trainers, &report);
+        agent->auto_interval_ms = clock_ms() + AUTO_INTERVAL_MS;
+    }
+}
+
 static void on_slow_tick(void *ctx)
 {
     struct agent *agent = ctx;
@@ -120,11 +142,7 @@ static void on_slow_tick(void *ctx)
     listener_watchdog_tick(&agent->listener_watchdog);
     presence_tick(agent->presence);
     metrics_tick(agent->metrics);
-    if (agent->trace != NULL) {
-        struct report report;
-        report_collect(agent, &report);
-        trace_figures(agent->trace, &report);
-    }
+    tick_with_report(agent);
 }
 
 static tck_status_t start_ticks(struct agent *agent, struct error *err)

@@ -82,9 +82,11 @@ static void slots_idle(void *ctx)
     membership_ops_idle(agent->membership);
 }
 
-static void term_replaced(void *ctx)
+static void term_replaced(void *ctx, const struct term_context *next)
 {
     struct agent *agent = ctx;
+    const struct term_context *before = agent->term_context;
+    tally_joined(&agent->tally, before != NULL ? &before->world : NULL, &next->world, clock_ms());
     recover_end(agent->recoveries);
 }
 

@@ -64,6 +64,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     bool leaving;          /* agent_free has begun: nothing new is started */
 
     struct tally tally;
+    uint64_t auto_interval_ms; /* clock_ms of the next look at intervals that are "auto" */
     uint64_t start_wall_ms;
 
     struct client *clients;            /* of ipc_server */

@@ -5,6 +5,7 @@
 #define TCK_AGENT_TALLY_H
 
 #include "base/stall.h"
+#include "base/world.h"
 #include "core/protocol.h"
 
 #define TALLY_STAGES              (STAGE_FAILED + 1)
@@ -26,7 +27,55 @@ struct tally {
     uint64_t draining_since_ms; /* clock_ms */
     struct stalls stalls;       /* of trainers of this node that have disconnected */
     uint64_t drain_ms;          /* the time that the last drain took until its version was published; 0: none was */
+    struct version saving;      /* the newest one that a trainer of this node has begun to save */
+    uint64_t saving_since_ms;   /* clock_ms */
+    uint64_t commit_ms;         /* the time that the last save took until it was committed; 0: none was */
+    uint64_t restarts;          /* terms that followed one on this node, and had all of its agents */
+    uint64_t nodes_replaced;    /* agents of such a term that the next one did not have */
+    uint64_t node_ms;           /* the time of all nodes in the terms before this one */
+    uint64_t joined_ms;         /* clock_ms; when this one was joined; 0: none was */
 };
+
+static inline void tally_save_begun(struct tally *tally, struct version version, uint64_t now_ms)
+{
+    tally->saves_begun++;
+    if (version_cmp(version, tally->saving) > 0) {
+        tally->saving = version;
+        tally->saving_since_ms = now_ms;
+    }
+}
+
+static inline void tally_committed(struct tally *tally, struct version version, uint64_t now_ms)
+{
+    if (version_is(version, tally->saving)) {
+        tally->commit_ms = now_ms - tally->saving_since_ms + 1; /* rounded up, as 0 means unknown */
+    }
+}
+
+/* The time of all nodes since this agent first joined a term. */
+static inline uint64_t tally_node_ms(const struct tally *tally, uint64_t nodes, uint64_t now_ms)
+{
+    return tally->node_ms + (tally->joined_ms != 0 ? nodes * (now_ms - tally->joined_ms) : 0);
+}
+
+/* A term is joined; before: the one that it follows, NULL: none. A start that follows the end of the job is no failure,
+ * but it cannot be told from one here. */
+static inline void tally_joined(struct tally *tally, const struct world *before, const struct world *world,
+                                uint64_t now_ms)
+{
+    uint64_t replaced = 0;
+    if (before == NULL || before->term >= world->term) {
+        tally->joined_ms = now_ms;
+        return;
+    }
+    for (uint32_t n = 0; n < before->node_count; n++) {
+        replaced += world_find_agent(world, before->nodes[n].agent_id) < 0;
+    }
+    tally->node_ms = tally_node_ms(tally, before->node_count, now_ms);
+    tally->joined_ms = now_ms;
+    tally->nodes_replaced += replaced;
+    tally->restarts += replaced == 0;
+}
 
 /* Notes since when the drain of this decision is under way, and how long the one before it took. */
 static inline void tally_decided(struct tally *tally, const struct decision *d, uint64_t now_ms)

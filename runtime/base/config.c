@@ -96,10 +96,10 @@ static const struct field fields[] = {
     {WORD(redundancy, redundancy_words), .default_text = "replica",
      .help = "how memory is protected; replica makes whole copies on other nodes"},
     {INTERVAL(save_mem_interval), .default_text = "10", .changeable = true,
-     .help = "how often to save to memory: a number of steps (20), a time (\"30s\", \"1.5m\"), or never "
-             "(\"off\", 0)"},
+     .help = "how often to save to memory: a number of steps (20), a time (\"30s\", \"1.5m\"), never (\"off\", 0), or "
+             "as it costs the training least: \"auto\", with the longest time from one save to the next \"auto:2m\""},
     {INTERVAL(save_storage_interval), .default_text = "100", .changeable = true,
-     .help = "how often a save is also written to storage: a number of steps, a time, or never"},
+     .help = "how often a save is also written to storage: a number of steps, a time, never, or \"auto\""},
     {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
      .help = "number of published versions that are kept on storage; 0: all"},
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",

@@ -78,10 +78,30 @@ static bool parse_seconds(const char *text, double *out)
     return false;
 }
 
-static bool parse_interval(const char *text, struct interval *out)
+/* "auto" or "auto:2m". Until the costs are known, the field's default is in force. */
+static bool parse_automatic(const struct field *f, const char *text, struct interval *out)
 {
-    struct interval interval = {0, 0};
     const char *end;
+    struct interval interval = {.automatic = true};
+    if (!parse_digits(f->default_text, &end, &interval.steps)) {
+        return false;
+    }
+    const char *bound = text + strlen("auto");
+    if (*bound != '\0' &&
+        (*bound != ':' || !parse_seconds(bound + 1, &interval.at_most_seconds) || interval.at_most_seconds <= 0)) {
+        return false;
+    }
+    *out = interval;
+    return true;
+}
+
+static bool parse_interval(const struct field *f, const char *text, struct interval *out)
+{
+    struct interval interval = {0};
+    const char *end;
+    if (strncmp(text, "auto", strlen("auto")) == 0) {
+        return parse_automatic(f, text, out);
+    }
     bool never = strcmp(text, "off") == 0;
     bool steps = parse_digits(text, &end, &interval.steps) && *end == '\0' && interval.steps <= INTERVAL_STEPS_MAX;
     if (!steps) {
@@ -180,10 +200,10 @@ static tck_status_t set_bytes(const struct field *f, const char *text, uint64_t 
 
 static tck_status_t set_interval(const struct field *f, const char *text, struct interval *at, struct error *err)
 {
-    if (!parse_interval(text, at)) {
+    if (!parse_interval(f, text, at)) {
         return error_set(err, TCK_ERR_CONFIG,
-                         "%s: \"%.*s\" is not a number of steps (20), a time (\"500ms\", \"30s\", \"1.5m\", \"2h\") or "
-                         "\"off\"",
+                         "%s: \"%.*s\" is not a number of steps (20), a time (\"500ms\", \"30s\", \"1.5m\", \"2h\"), "
+                         "\"auto\", \"auto:TIME\" or \"off\"",
                          f->name, SHOWN_MAX, text);
     }
     return TCK_OK;
@@ -282,20 +302,38 @@ tck_status_t field_decode(const struct field *f, void *base, const json_t *value
     return field_set(f, base, digits, dir, err);
 }
 
+static void print_seconds(double seconds, char out[NUMBER_TEXT])
+{
+    double back;
+    snprintf(out, NUMBER_TEXT, "%.15gs", seconds);
+    if (!parse_seconds(out, &back) || back < seconds || back > seconds) {
+        snprintf(out, NUMBER_TEXT, "%.17gs", seconds); /* always exact */
+    }
+}
+
+static bool add_automatic(json_t *json, const char *name, const struct interval *interval)
+{
+    char text[sizeof("auto:") + NUMBER_TEXT] = "auto:";
+    if (interval->at_most_seconds <= 0) {
+        return json_add_str(json, name, "auto");
+    }
+    print_seconds(interval->at_most_seconds, text + strlen(text));
+    return json_add_str(json, name, text);
+}
+
 static bool add_interval(json_t *json, const char *name, const struct interval *interval)
 {
     char text[NUMBER_TEXT];
+    if (interval->automatic) {
+        return add_automatic(json, name, interval);
+    }
     if (interval->steps != 0) {
         return json_add_u64(json, name, interval->steps);
     }
     if (interval->seconds <= 0) {
         return json_add_str(json, name, "off");
     }
-    snprintf(text, sizeof(text), "%.15gs", interval->seconds);
-    double back;
-    if (!parse_seconds(text, &back) || back < interval->seconds || back > interval->seconds) {
-        snprintf(text, sizeof(text), "%.17gs", interval->seconds); /* always exact */
-    }
+    print_seconds(interval->seconds, text);
     return json_add_str(json, name, text);
 }
 

@@ -14,6 +14,8 @@
 struct interval {
     uint64_t steps;
     double seconds;
+    bool automatic;         /* steps are chosen by what saves cost, and change while the job runs */
+    double at_most_seconds; /* automatic: the longest time from one save to the next; 0: not given */
 };
 
 enum field_type {

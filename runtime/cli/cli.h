@@ -23,6 +23,7 @@ struct cli_export {
 /* The options of `tierckpt tune`; 0: not given. */
 struct cli_tune {
     uint64_t node_hours, process_hours, memory_hours;
+    bool why;
 };
 
 struct cli {

@@ -37,7 +37,7 @@ static const struct {
     {"stop", cli_stop, 0, false, "f",
      "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
     {"top", cli_top, 0, false, "", "the status of the job, renewed each second, with rates (q: quit)"},
-    {"tune", cli_tune, 0, false, "npL", "the intervals that cost the running training least, and why"},
+    {"tune", cli_tune, 0, false, "npLy", "the intervals that cost the running training least"},
     {"doctor", cli_doctor, 0, true, "", "check this machine, and launcher settings that are known to break recovery"},
 };
 
@@ -72,7 +72,8 @@ static void usage(FILE *to)
         "                      file, with a slash\n"
         "  --strip-prefix TEXT, --add-prefix TEXT   change the names, in this order\n"
         "\n"
-        "tune, for what is known of the cluster:\n"
+        "tune:\n"
+        "  --why               how that was computed, and what other intervals and fewer copies would cost\n"
         "  --node-mtbf HOURS, --process-mtbf HOURS   the mean time between failures of one node, and of its programs\n"
         "  --memory-mtbf HOURS   the mean time between losses that memory does not survive\n"
         "\n"
@@ -121,6 +122,9 @@ static int take_tune(struct cli_tune *tune, int option)
         return take_hours("--process-mtbf", &tune->process_hours);
     case 'L':
         return take_hours("--memory-mtbf", &tune->memory_hours);
+    case 'y':
+        tune->why = true;
+        return 0;
     default:
         return 3;
     }
@@ -213,6 +217,7 @@ static int take(struct cli *cli, struct arguments *a, int option)
     case 'n':
     case 'p':
     case 'L':
+    case 'y':
         return take_tune(&cli->tune, option);
     default:
         return take_export(&cli->export, option);
@@ -248,6 +253,7 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
                                             {"node-mtbf", required_argument, NULL, 'n'},
                                             {"process-mtbf", required_argument, NULL, 'p'},
                                             {"memory-mtbf", required_argument, NULL, 'L'},
+                                            {"why", no_argument, NULL, 'y'},
                                             {NULL, 0, NULL, 0}};
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread */
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -270,7 +276,8 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
                    {'S', "--set"},     {'m', "--markdown"},   {'f', "--force"},        {'V', "--version-dir"},
                    {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
                    {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"},
-                   {'a', "--names"},   {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'L', "--memory-mtbf"}};
+                   {'a', "--names"},   {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'L', "--memory-mtbf"},
+                   {'y', "--why"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] &&
             strchr(commands[command].options, special[i].letter) == NULL) {

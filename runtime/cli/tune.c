@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt tune: the intervals that cost the running training least, and why. */
+ * tierckpt tune: the intervals that cost the running training least, and with --why the reasons. */
 #include "core/tune.h"
 #include "cli/cli.h"
 
@@ -8,15 +8,10 @@
 
 #define HOUR_S 3600.0
 
-/* Per node of 8 GPUs, from 419 unexpected interruptions in 54 days on 2,048 nodes ("The Llama 3 Herd of Models", arXiv
- * 2407.21783, table 5): 61 were due to software, 358 to nodes and what belongs to them. */
-#define NODE_HOURS    7400
-#define PROCESS_HOURS 43000
-#define MEMORY_HOURS  2000 /* an assumption */
-
 struct tuning {
     struct tune_costs costs;
     struct tune_failures failures;
+    struct tune_counts counts;
     struct tune_advice now, advice; /* now: 0 steps if an interval is a time, or if nothing is saved there */
     uint64_t saves;
     double now_overhead;
@@ -27,9 +22,20 @@ static double ns(const json_t *object, const char *key)
     return (double)number_of(object, key) / 1e9;
 }
 
-static double hours(uint64_t given, double otherwise)
+static void give(double *mean, uint64_t hours)
 {
-    return (given != 0 ? (double)given : otherwise) * HOUR_S;
+    *mean = hours != 0 ? (double)hours * HOUR_S : *mean;
+}
+
+/* What is counted has its share in what is assumed, but not in what the user knows. */
+static struct tune_failures failures_of(const struct cli *cli, const struct tune_counts *counts, uint64_t nodes)
+{
+    struct tune_failures assumed = tune_assumed((uint32_t)nodes, cli->config.copies);
+    struct tune_failures out = tune_counted(&assumed, counts);
+    give(&out.node, cli->tune.node_hours);
+    give(&out.process, cli->tune.process_hours);
+    give(&out.memory, cli->tune.memory_hours);
+    return out;
 }
 
 static tck_status_t measure(const struct cli *cli, const json_t *status, struct tuning *t, struct error *err)
@@ -46,11 +52,11 @@ static tck_status_t measure(const struct cli *cli, const json_t *status, struct 
                          "nothing has been measured yet: run tune while the job trains, after its first saves");
     }
     t->costs.stall = ns(training, "stall_ns") / (double)t->saves;
-    t->failures = (struct tune_failures){.nodes = (uint32_t)nodes,
-                                         .copies = cli->config.copies,
-                                         .node = hours(cli->tune.node_hours, NODE_HOURS),
-                                         .process = hours(cli->tune.process_hours, PROCESS_HOURS),
-                                         .memory = hours(cli->tune.memory_hours, MEMORY_HOURS)};
+    t->costs.commit = (double)number_of(training, "commit_ms") / 1e3;
+    t->counts = (struct tune_counts){.restarts = number_of(training, "restarts"),
+                                     .nodes = number_of(training, "nodes_replaced"),
+                                     .node_seconds = (double)number_of(training, "node_ms") / 1e3};
+    t->failures = failures_of(cli, &t->counts, nodes);
     return TCK_OK;
 }
 
@@ -73,28 +79,67 @@ static json_t *answer_of(const struct tuning *t)
     return json;
 }
 
-static void print_why(const struct tuning *t)
+static void print_measured(const struct tuning *t)
 {
     const struct tune_costs *c = &t->costs;
-    const struct tune_failures *f = &t->failures;
-    double mem = (double)t->advice.mem_steps * c->step, storage = (double)t->advice.storage_steps * c->step;
     printf("\nMeasured on this node: a step takes %.3g s, and each of %" PRIu64 " saves stalled it for %.3g ms.\n",
            c->step, t->saves, 1e3 * c->stall);
+    printf("The last save had its copies and was committed after %.3g s.\n", c->commit);
     if (c->drain > 0) {
         printf("The last drain to storage took %.3g s.\n", c->drain);
     } else {
         printf("No drain to storage has been measured yet, so the second value is too small: ask again later.\n");
     }
+}
+
+static void print_failures(const struct tuning *t)
+{
+    const struct tune_failures *f = &t->failures;
+    printf("Counted in %.3g hours of %u nodes: %" PRIu64 " restarts with the same nodes, and %" PRIu64
+           " nodes that were replaced.\n",
+           t->counts.node_seconds / HOUR_S / f->nodes, f->nodes, t->counts.restarts, t->counts.nodes);
     printf(
-        "Assumed: on each of %u nodes the software fails every %.0f hours (--process-mtbf) and the hardware every "
-        "%.0f (--node-mtbf);\nthe memory of a shard and of its %u copies is lost every %.0f hours (--memory-mtbf).\n",
-        f->nodes, f->process / HOUR_S, f->node / HOUR_S, f->copies - 1, f->memory / HOUR_S);
+        "With what is assumed of large clusters, the software of a node fails every %.0f hours (--process-mtbf), its "
+        "hardware every\n%.0f (--node-mtbf), and the memory of a shard and of its %u copies is lost every %.0f hours "
+        "(--memory-mtbf).\n",
+        f->process / HOUR_S, f->node / HOUR_S, f->copies - 1, f->memory / HOUR_S);
+}
+
+static void print_alternative(const struct tuning *t, const char *what, const struct tune_advice *at)
+{
+    printf("  %-28s every %-8" PRIu64 " and %-8" PRIu64 " %8.3g %%\n", what, at->mem_steps, at->storage_steps,
+           100 * tune_overhead(&t->costs, at));
+}
+
+/* What the training would lose otherwise, in the same failures. */
+static void print_alternatives(const struct tuning *t)
+{
+    struct tune_failures single = t->failures;
+    struct tune_advice often = t->advice, seldom = t->advice;
+    often.mem_steps = (often.mem_steps + 3) / 4;
+    seldom.mem_steps *= 4;
+    seldom.storage_steps *= 4;
+    single.copies = 1;
+    struct tune_advice alone = tune_advise(&t->costs, &single);
+    printf("\nStalls and lost work, by the intervals of saves to memory and to storage:\n");
+    print_alternative(t, "advised", &t->advice);
+    print_alternative(t, "memory four times as often", &often);
+    print_alternative(t, "both four times as seldom", &seldom);
+    print_alternative(t, "copies 1, its best intervals", &alone);
+}
+
+static void print_why(const struct tuning *t)
+{
+    double mem = (double)t->advice.mem_steps * t->costs.step, storage = (double)t->advice.storage_steps * t->costs.step;
+    print_measured(t);
+    print_failures(t);
     printf(
         "A failure that memory survives comes every %.3g hours and costs %.3g s of work on average, another one every "
         "%.3g hours and %.3g s.\n",
-        1 / t->advice.survived / HOUR_S, mem / 2, 1 / t->advice.lost / HOUR_S, storage / 2 + c->drain);
-    printf("Saving more often would stall the training for more than it would save, and storage would be busy for more "
-           "than half of the time.\n");
+        1 / t->advice.survived / HOUR_S, mem / 2, 1 / t->advice.lost / HOUR_S, storage / 2 + t->costs.drain);
+    printf("Saving more often would stall the training for more than it would save, or copies would not be made before "
+           "the next save,\nand storage would be busy for more than half of the time.\n");
+    print_alternatives(t);
 }
 
 static void print_advice(const struct tuning *t)
@@ -108,7 +153,9 @@ static void print_advice(const struct tuning *t)
         printf("; at the present intervals, %" PRIu64 " and %" PRIu64 ", they take %.3g %%", t->now.mem_steps,
                t->now.storage_steps, 100 * t->now_overhead);
     }
-    printf(".\n`tierckpt config --set save_mem_interval=%" PRIu64 "` changes it while the job runs.\n",
+    printf(".\n`tierckpt config --set save_mem_interval=%" PRIu64
+           "` changes it while the job runs; \"auto\" in place of "
+           "the number follows\nwhat is measured. --why explains this.\n",
            t->advice.mem_steps);
 }
 
@@ -129,7 +176,9 @@ int cli_tune(const struct cli *cli)
     json_t *answer = answer_of(&tuning);
     if (!cli_json(cli, answer)) {
         print_advice(&tuning);
-        print_why(&tuning);
+        if (cli->tune.why) {
+            print_why(&tuning);
+        }
     }
     json_free(answer);
     return 0;

@@ -13,7 +13,9 @@
 
 static void put_interval(char out[INTERVAL_BYTES], const struct interval *interval)
 {
-    if (interval->steps > 0) {
+    if (interval->automatic) {
+        snprintf(out, INTERVAL_BYTES, "as often as it pays");
+    } else if (interval->steps > 0) {
         snprintf(out, INTERVAL_BYTES, "every %" PRIu64 " step%s", interval->steps, interval->steps == 1 ? "" : "s");
     } else if (interval->seconds > 0) {
         snprintf(out, INTERVAL_BYTES, "every %g s", interval->seconds);

@@ -4,9 +4,14 @@
 
 #include <math.h>
 
-#define STEPS_MAX 1000000000.0
+#define STEPS_MAX     1000000000.0
+#define HOUR_S        3600.0
+#define NODE_HOURS    7400
+#define PROCESS_HOURS 43000
+#define MEMORY_HOURS  2000
 /* So much of the time storage may be busy with drains: the rest is for retries, for restores, and for other jobs. */
 #define STORAGE_SHARE 0.5
+#define COPY_SHARE    0.5 /* the same of the network and copies */
 
 static uint64_t whole_steps(double steps)
 {
@@ -19,6 +24,23 @@ double tune_overhead(const struct tune_costs *costs, const struct tune_advice *a
     return costs->stall / (mem + costs->stall) + at->survived * mem / 2 + at->lost * (storage / 2 + costs->drain);
 }
 
+struct tune_failures tune_assumed(uint32_t nodes, uint32_t copies)
+{
+    return (struct tune_failures){.nodes = nodes,
+                                  .copies = copies,
+                                  .process = PROCESS_HOURS * HOUR_S,
+                                  .node = NODE_HOURS * HOUR_S,
+                                  .memory = MEMORY_HOURS * HOUR_S};
+}
+
+struct tune_failures tune_counted(const struct tune_failures *assumed, const struct tune_counts *counts)
+{
+    struct tune_failures out = *assumed;
+    out.process = (assumed->process + counts->node_seconds) / (1 + (double)counts->restarts);
+    out.node = (assumed->node + counts->node_seconds) / (1 + (double)counts->nodes);
+    return out;
+}
+
 /* The whole number of steps beside the optimum of the model that costs less. */
 static uint64_t best_mem_steps(const struct tune_costs *costs, struct tune_advice at)
 {
@@ -29,14 +51,60 @@ static uint64_t best_mem_steps(const struct tune_costs *costs, struct tune_advic
     return tune_overhead(costs, &more) < tune_overhead(costs, &at) ? more.mem_steps : at.mem_steps;
 }
 
-struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune_failures *failures)
+/* So often that a save has its copies before the next one begins. */
+static uint64_t mem_advice(const struct tune_costs *costs, const struct tune_advice *rates)
+{
+    uint64_t least = whole_steps(ceil(costs->commit / COPY_SHARE / costs->step)), best = best_mem_steps(costs, *rates);
+    return best > least ? best : least;
+}
+
+/* A drain does not stall the training, so it may be repeated as often as storage takes it. A multiple of mem_steps, as
+ * what goes to storage goes to memory, too. */
+static uint64_t storage_advice(const struct tune_costs *costs, double at_most, uint64_t mem_steps)
+{
+    uint64_t steps = whole_steps(ceil(costs->drain / STORAGE_SHARE / costs->step));
+    uint64_t most = at_most > 0 ? whole_steps(at_most / costs->step) : steps;
+    steps = steps < most ? steps : most;
+    return mem_steps > 0 ? (steps + mem_steps - 1) / mem_steps * mem_steps : steps;
+}
+
+static struct tune_advice rates_of(const struct tune_failures *failures)
 {
     double nodes = failures->nodes, of_nodes = nodes / failures->node;
     struct tune_advice out = {.survived = nodes / failures->process, .lost = 1 / failures->memory};
     *(failures->copies > 1 ? &out.survived : &out.lost) += of_nodes;
-    out.mem_steps = best_mem_steps(costs, out);
-    /* A drain does not stall the training, so it may be repeated as often as storage takes it. */
-    uint64_t drains = whole_steps(ceil(costs->drain / STORAGE_SHARE / costs->step));
-    out.storage_steps = (drains + out.mem_steps - 1) / out.mem_steps * out.mem_steps;
+    return out;
+}
+
+struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune_failures *failures)
+{
+    struct tune_advice out = rates_of(failures);
+    out.mem_steps = mem_advice(costs, &out);
+    out.storage_steps = storage_advice(costs, 0, out.mem_steps);
+    return out;
+}
+
+static uint64_t changed(uint64_t steps, uint64_t advised)
+{
+    uint64_t tolerance = advised / 4;
+    bool is_near = steps <= advised + tolerance && steps + tolerance >= advised;
+    return is_near ? steps : advised;
+}
+
+struct tune_intervals tune_choose(const struct tune_intervals *in_force, const struct tune_costs *costs,
+                                  const struct tune_failures *failures)
+{
+    struct tune_intervals out = *in_force;
+    struct tune_advice rates = rates_of(failures);
+    if (out.mem_auto && costs->step > 0 && costs->commit > 0) {
+        uint64_t most = out.mem_seconds > 0 ? whole_steps(out.mem_seconds / costs->step) : UINT64_MAX;
+        uint64_t advised = mem_advice(costs, &rates);
+        out.mem_steps = changed(out.mem_steps, advised < most ? advised : most);
+    }
+    if (out.storage_auto && costs->step > 0 && costs->drain > 0) {
+        uint64_t advised = storage_advice(costs, out.storage_seconds, out.mem_steps);
+        bool fits = out.mem_steps == 0 || out.storage_steps % out.mem_steps == 0;
+        out.storage_steps = fits ? changed(out.storage_steps, advised) : advised;
+    }
     return out;
 }

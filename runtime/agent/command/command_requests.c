@@ -220,6 +220,15 @@ static json_t *transfer_json(const struct report *r)
     return json;
 }
 
+static uint64_t node_count(const struct report *r)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < NODE_STATES; i++) {
+        count += r->in_term.nodes[i];
+    }
+    return count;
+}
+
 /* The measurements that `tierckpt tune` uses. */
 static json_t *training_json(const struct report *r)
 {
@@ -231,6 +240,10 @@ static json_t *training_json(const struct report *r)
     json_add_u64(json, "step_ns", r->trainers.step_ns);
     json_add_u64(json, "saves", saves);
     json_add_u64(json, "stall_ns", r->trainers.stalls.total_ns);
+    json_add_u64(json, "commit_ms", r->tally.commit_ms);
+    json_add_u64(json, "restarts", r->tally.restarts);
+    json_add_u64(json, "nodes_replaced", r->tally.nodes_replaced);
+    json_add_u64(json, "node_ms", tally_node_ms(&r->tally, node_count(r), r->now_ms));
     json_add_u64(json, "save_mem_steps", r->save_mem_steps);
     json_add_u64(json, "save_storage_steps", r->save_storage_steps);
     return json;

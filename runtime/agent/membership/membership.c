@@ -359,7 +359,7 @@ static tck_status_t form(struct registration *j)
     }
     memset(&j->world, 0, sizeof(j->world));
     memset(&j->placement, 0, sizeof(j->placement));
-    needs->replaced(needs->ctx);
+    needs->replaced(needs->ctx, tc);
     if (*needs->term != NULL) {
         storage_leave(needs->storage_ops, *needs->term);
     }

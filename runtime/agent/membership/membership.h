@@ -48,7 +48,7 @@ struct membership_setup {
     struct start_config *start_config;
     struct idle_exit *idle_exit;
     /* Another term is about to take over: ends the remaining work of the previous one. */
-    void (*replaced)(void *ctx);
+    void (*replaced)(void *ctx, const struct term_context *next);
     void *ctx;
 };
 

@@ -168,23 +168,43 @@ void trainers_targets(struct trainers *ts, struct term_context *tc)
     }
 }
 
-tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *value, struct error *err)
+/* Puts the configured numbers of steps in force, here and on the other nodes. */
+static void set_steps(struct trainers *ts)
 {
-    struct config *config = ts->needs.config;
+    const struct config *config = ts->needs.config;
     struct term_context *tc = *ts->needs.term;
-    tck_status_t status = config_change(config, key, value, err);
-    if (status != TCK_OK) {
-        return status;
-    }
     ts->settings.mem_steps = config->save_mem_interval.steps;
     ts->settings.storage_steps = config->save_storage_interval.steps;
     ts->settings.from_step = first_safe_step(ts);
-    log_info("%s is now %s, from step %" PRIu64 " on", key, value, ts->settings.from_step);
     trainers_show_settings(ts);
     if (tc != NULL && !tc->closed) {
         ts->needs.announce(tc);
     }
+}
+
+tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *value, struct error *err)
+{
+    tck_status_t status = config_change(ts->needs.config, key, value, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    set_steps(ts);
+    log_info("%s is now %s, from step %" PRIu64 " on", key, value, ts->settings.from_step);
     return TCK_OK;
+}
+
+void trainers_choose(struct trainers *ts, uint64_t mem_steps, uint64_t storage_steps)
+{
+    struct interval *memory = &ts->needs.config->save_mem_interval, *storage = &ts->needs.config->save_storage_interval;
+    if (memory->steps == mem_steps && storage->steps == storage_steps) {
+        return;
+    }
+    memory->steps = mem_steps;
+    storage->steps = storage_steps;
+    set_steps(ts);
+    log_info("by what saves cost, every %" PRIu64 " steps are saved to memory and every %" PRIu64
+             " to storage, from step %" PRIu64 " on (\"auto\")",
+             mem_steps, storage_steps, ts->settings.from_step);
 }
 
 const struct settings *trainers_settings(const struct trainers *ts)
@@ -192,10 +212,18 @@ const struct settings *trainers_settings(const struct trainers *ts)
     return &ts->settings;
 }
 
+/* So that this node, if it becomes the coordinator, goes on with what the last one has chosen. */
+static void keep_chosen(struct interval *interval, uint64_t steps)
+{
+    interval->steps = interval->automatic && steps != 0 ? steps : interval->steps;
+}
+
 void trainers_apply_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss)
 {
     ts->settings = *settings;
     ts->needs.config->on_node_loss = on_node_loss;
+    keep_chosen(&ts->needs.config->save_mem_interval, settings->mem_steps);
+    keep_chosen(&ts->needs.config->save_storage_interval, settings->storage_steps);
     trainers_show_settings(ts);
 }
 

@@ -59,6 +59,8 @@ const struct settings *trainers_settings(const struct trainers *ts);
 void trainers_apply_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss);
 /* The intervals in the configuration have changed. */
 void trainers_config_changed(struct trainers *ts);
+/* Coordinator: intervals that are "auto" have these steps from now on. Nothing happens if they had before. */
+void trainers_choose(struct trainers *ts, uint64_t mem_steps, uint64_t storage_steps);
 /* Coordinator: sets the target steps of intervals in seconds. */
 void trainers_targets(struct trainers *ts, struct term_context *tc);
 /* Coordinator: changes a setting; it takes effect a few steps ahead of the fastest trainer. */

@@ -366,11 +366,35 @@ Test(config, reads_intervals_in_steps_seconds_or_never)
     expect_interval("\"0s\"", 0, 0);
 }
 
+Test(config, reads_automatic_intervals_which_begin_as_the_default)
+{
+    struct interval plain = interval_of("\"auto\""), bounded = interval_of("\"auto:2m\"");
+    cr_assert(plain.automatic && bounded.automatic && !interval_of("10").automatic);
+    cr_assert_eq(plain.steps, 10);
+    cr_assert_eq(plain.at_most_seconds, 0);
+    cr_assert_eq(bounded.steps, 10);
+    cr_assert_eq(bounded.at_most_seconds, 120);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"save_storage_interval\":\"auto\"}").save_storage_interval.steps, 100);
+}
+
+Test(config, prints_automatic_intervals_without_the_steps_in_force)
+{
+    struct config c =
+        loaded("{\"save_dir\":\"/s\",\"save_mem_interval\":\"auto\",\"save_storage_interval\":\"auto:1.5m\"}");
+    c.save_mem_interval.steps = 7;
+    json_t *json = config_json(&c);
+    cr_assert_str_eq(json_str(json_get(json, "save_mem_interval")), "auto");
+    cr_assert_str_eq(json_str(json_get(json, "save_storage_interval")), "auto:90s");
+    json_free(json);
+}
+
 Test(config, refuses_intervals_that_are_neither)
 {
-    static const char *const bad[] = {"\"-5s\"",          "\"s\"",       "\"\"",      "\"5 s\"",  "\"5x\"",
-                                      "\"0x10\"",         "\"inf s\"",   "\"1..2s\"", "\"1e3s\"", "\"9999999999s\"",
-                                      "9007199254740992", "\"0.0001s\"", "\"nans\"",  "-1"};
+    static const char *const bad[] = {
+        "\"-5s\"",          "\"s\"",       "\"\"",          "\"5 s\"",     "\"5x\"",
+        "\"0x10\"",         "\"inf s\"",   "\"1..2s\"",     "\"1e3s\"",    "\"9999999999s\"",
+        "9007199254740992", "\"0.0001s\"", "\"nans\"",      "-1",          "\"auto:\"",
+        "\"auto:0s\"",      "\"auto:5\"",  "\"automatic\"", "\"auto:-1s\""};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char text[256];
         struct config config;

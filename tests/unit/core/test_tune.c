@@ -51,6 +51,108 @@ Test(tune, counts_a_lost_node_as_lost_memory_if_there_is_only_one_copy)
     cr_assert_gt(tune_advise(&costs, &failures).lost, 5 * lost);
 }
 
+Test(tune, saves_no_more_often_than_copies_are_made)
+{
+    struct tune_costs costs = {.step = 1, .commit = 20};
+    cr_assert_eq(tune_advise(&costs, &rare).mem_steps, 40);
+    costs.commit = 0.1;
+    cr_assert_eq(tune_advise(&costs, &rare).mem_steps, 1);
+}
+
+Test(tune, what_is_counted_outweighs_what_is_assumed_as_it_grows)
+{
+    struct tune_failures assumed = tune_assumed(64, 2);
+    struct tune_counts none = {0};
+    cr_assert_eq(tune_counted(&assumed, &none).node, assumed.node);
+    struct tune_counts quiet = {.node_seconds = 99 * assumed.node};
+    cr_assert_float_eq(tune_counted(&assumed, &quiet).node, 100 * assumed.node, 1);
+    struct tune_counts failing = {.nodes = 9, .restarts = 99, .node_seconds = 64 * DAY};
+    struct tune_failures counted = tune_counted(&assumed, &failing);
+    cr_assert_float_eq(counted.node, (assumed.node + 64 * DAY) / 10, 1);
+    cr_assert_float_eq(counted.process, (assumed.process + 64 * DAY) / 100, 1);
+    cr_assert_eq(counted.memory, assumed.memory);
+    cr_assert_eq(counted.nodes, 64);
+}
+
+/* ---- intervals that are chosen while the job runs ---------------------------------------------------------------- */
+
+static const struct tune_costs usual = {.step = 0.5, .stall = 0.002, .commit = 0.2, .drain = 60};
+static const struct tune_intervals automatic = {
+    .mem_steps = 10, .storage_steps = 100, .mem_auto = true, .storage_auto = true};
+
+Test(tune, automatic_intervals_become_the_advised_ones)
+{
+    struct tune_advice advice = tune_advise(&usual, &rare);
+    struct tune_intervals chosen = tune_choose(&automatic, &usual, &rare);
+    cr_assert_eq(chosen.mem_steps, advice.mem_steps);
+    cr_assert_eq(chosen.storage_steps, advice.storage_steps);
+    cr_assert(chosen.mem_auto && chosen.storage_auto);
+}
+
+Test(tune, intervals_that_are_not_automatic_stay)
+{
+    struct tune_intervals fixed = {.mem_steps = 7, .storage_steps = 11}, half = fixed;
+    struct tune_intervals chosen = tune_choose(&fixed, &usual, &rare);
+    cr_assert_eq(chosen.mem_steps, 7);
+    cr_assert_eq(chosen.storage_steps, 11);
+    half.storage_auto = true;
+    chosen = tune_choose(&half, &usual, &rare);
+    cr_assert_eq(chosen.mem_steps, 7);
+    cr_assert_eq(chosen.storage_steps % 7, 0);
+    cr_assert_geq((double)chosen.storage_steps * usual.step, 120);
+}
+
+Test(tune, nothing_changes_before_its_cost_is_known)
+{
+    struct tune_costs unknown = usual;
+    unknown.drain = 0;
+    cr_assert_eq(tune_choose(&automatic, &unknown, &rare).storage_steps, 100);
+    unknown.commit = 0;
+    cr_assert_eq(tune_choose(&automatic, &unknown, &rare).mem_steps, 10);
+    unknown = usual;
+    unknown.step = 0;
+    struct tune_intervals chosen = tune_choose(&automatic, &unknown, &rare);
+    cr_assert_eq(chosen.mem_steps, 10);
+    cr_assert_eq(chosen.storage_steps, 100);
+}
+
+Test(tune, an_automatic_interval_of_storage_is_a_multiple_of_that_of_memory)
+{
+    struct tune_intervals near = automatic;
+    near.mem_steps = 95;
+    near.mem_auto = false;
+    struct tune_costs costs = usual;
+    costs.drain = 25;
+    cr_assert_eq(tune_choose(&near, &costs, &rare).storage_steps, 190, "100 is near, and not a multiple");
+    near.mem_steps = 0;
+    cr_assert_eq(tune_choose(&near, &costs, &rare).storage_steps, 100, "of no interval");
+}
+
+Test(tune, noise_changes_nothing)
+{
+    struct tune_intervals chosen = tune_choose(&automatic, &usual, &rare);
+    for (double factor = 0.8; factor < 1.2; factor += 0.05) {
+        struct tune_costs costs = usual;
+        costs.stall *= factor;
+        struct tune_intervals next = tune_choose(&chosen, &costs, &rare);
+        cr_assert_eq(next.mem_steps, chosen.mem_steps, "at %g", factor);
+    }
+}
+
+Test(tune, automatic_intervals_keep_to_their_longest_time)
+{
+    struct tune_intervals bounded = automatic;
+    bounded.mem_seconds = 3;
+    bounded.storage_seconds = 30;
+    struct tune_costs costs = usual;
+    costs.stall = 100;
+    struct tune_intervals chosen = tune_choose(&bounded, &costs, &rare);
+    cr_assert_eq(chosen.mem_steps, 6);
+    cr_assert_eq(chosen.storage_steps, 60);
+    bounded.mem_seconds = 0.001;
+    cr_assert_eq(tune_choose(&bounded, &costs, &rare).mem_steps, 1, "shorter than a step");
+}
+
 /* ---- the simulation -------------------------------------------------------------------------------------------- */
 
 static double next_failure(unsigned short seed[3], double rate)
@@ -136,4 +238,23 @@ Test(tune, foretells_the_share_of_lost_time)
     struct tune_advice advice = tune_advise(&costs, &failures);
     double share = tune_overhead(&costs, &advice), seen = 1 - goodput(&costs, &advice);
     cr_assert_lt(fabs(share - seen), 0.15 * seen, "expected %g, seen %g", share, seen);
+}
+
+/* Whatever interval a training begins with, the chosen one is as good as the best, by the failures that come. */
+Test(tune, automatic_intervals_are_within_one_percent_of_the_best, .timeout = 300)
+{
+    static const uint64_t first[] = {1, 10, 100000};
+    for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++) {
+        struct tune_failures failures = rare;
+        failures.process = failures.node = 20 * DAY;
+        failures.memory = 10 * DAY;
+        struct tune_intervals begun = automatic;
+        begun.mem_steps = begun.storage_steps = first[i];
+        struct tune_intervals chosen = tune_choose(&begun, &usual, &failures);
+        struct tune_advice at = tune_advise(&usual, &failures);
+        double best = best_goodput(&usual, &at);
+        at.mem_steps = chosen.mem_steps;
+        at.storage_steps = chosen.storage_steps;
+        cr_assert_geq(goodput(&usual, &at), 0.99 * best, "begun with %llu", (unsigned long long)first[i]);
+    }
 }
