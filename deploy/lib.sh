@@ -65,6 +65,16 @@ prometheus_tools() {
     for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir" || return 1; done
 }
 
+# Helm, schemas and linters for what is in deploy/kubernetes, for the suite ops: build/kubernetes.
+kubernetes_environment() {
+    local venv=$top/build/kubernetes
+    if [ ! -x "$venv/bin/python" ]; then
+        say "Creating a Python environment in build/kubernetes"
+        python3 -m venv "$venv" || return 1
+    fi
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/ops/requirements.txt"
+}
+
 has_cuda_toolkit() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 
 # Prints the directory of the nccl.h that nccl_header has installed, if any.
