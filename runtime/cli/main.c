@@ -342,6 +342,7 @@ int main(int argc, char **argv)
     cli.argv = argv + optind + 1;
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         if (strcmp(name, commands[i].name) == 0) {
+            cli.command = commands[i].name;
             if (!fits(i, &cli, &a)) {
                 return 2;
             }

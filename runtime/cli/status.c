@@ -4,11 +4,15 @@
 
 #include "base/clock.h"
 #include "base/message.h"
+#include "cli/progress_line.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+#define PAUSE_NS    200000000
+#define IDLE_MAX_MS 3000 /* nothing is being drained, and the version is not there: it will not come */
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
@@ -249,27 +253,38 @@ static bool same_or_newer(const json_t *have, const json_t *wanted)
     return version_cmp(a, b) >= 0;
 }
 
+/* For as long as it, or anything, is being drained: the agents have time limits of their own. */
+static bool is_published(const struct cli *cli, const json_t *wanted, bool *answered_out)
+{
+    struct progress_line line = progress_line_begin("drain", 0);
+    uint64_t busy_ms = clock_ms();
+    bool there = false, answered = true;
+    while (answered && !there && clock_ms() - busy_ms < IDLE_MAX_MS) {
+        json_t *answer = cli_ask(cli, "status", NULL);
+        answered = answer != NULL;
+        there = answered && same_or_newer(json_get(answer, "published"), wanted);
+        bool idle = !answered || number_of(json_get(answer, "draining"), "step") == 0;
+        json_free(answer);
+        busy_ms = idle ? busy_ms : clock_ms();
+        progress_line_show(&line, !idle);
+        if (!there) {
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        }
+    }
+    progress_line_end(&line);
+    *answered_out = answered;
+    return there;
+}
+
 static int wait_published(const struct cli *cli, const json_t *wanted)
 {
-    for (int tries = 0; tries < 600; tries++) {
-        json_t *answer = cli_ask(cli, "status", NULL);
-        if (answer == NULL) {
-            return 1;
-        }
-        bool there = same_or_newer(json_get(answer, "published"), wanted);
-        bool idle = number_of(json_get(answer, "draining"), "step") == 0;
-        json_free(answer);
-        if (there) {
-            return 0;
-        }
-        if (idle && tries > 10) {
-            break; /* it ended without being published */
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    bool answered;
+    if (is_published(cli, wanted, &answered)) {
+        return 0;
     }
     struct error err;
     (void)error_set(&err, TCK_ERR_IO, "the version was not published: see the agents' logs");
-    return cli_fail(cli, &err);
+    return answered ? cli_fail(cli, &err) : 1;
 }
 
 int cli_drain(const struct cli *cli)

@@ -5,6 +5,9 @@
  * command's output would wait for it. */
 #include "cli/storage.h"
 
+#include "base/clock.h"
+#include "cli/progress_line.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -113,6 +116,7 @@ static void run_child(const struct cli *cli, const struct storage_job *job, int 
 /* ---- in the command -------------------------------------------------------------------------------------------- */
 
 struct report {
+    struct progress_line line;
     int fd;
     char *text;
     size_t len;
@@ -143,6 +147,21 @@ static tck_status_t hung(const struct config *config, const struct storage_job *
                      config->load_dir[0] == '\0' ? "" : ", or load_dir ", config->load_dir, config->storage_timeout_ms);
 }
 
+/* Waits for bytes of the report; 0: none came for limit_ms. */
+static int await(struct report *report, uint64_t limit_ms)
+{
+    struct pollfd wait = {.fd = report->fd, .events = POLLIN};
+    uint64_t begun_ms = clock_ms(), waited_ms = 0;
+    int ready = 0;
+    while (ready == 0 && waited_ms < limit_ms) {
+        uint64_t left_ms = limit_ms - waited_ms;
+        ready = poll(&wait, 1, left_ms < PROGRESS_LINE_MS ? (int)left_ms : PROGRESS_LINE_MS);
+        progress_line_show(&report->line, ready > 0);
+        waited_ms = clock_ms() - begun_ms;
+    }
+    return ready;
+}
+
 /* Reads the child's report to its end. */
 static tck_status_t hear(const struct config *config, const struct storage_job *job, struct report *report,
                          struct error *err)
@@ -150,8 +169,7 @@ static tck_status_t hear(const struct config *config, const struct storage_job *
     uint32_t limit_ms = config->storage_timeout_ms + (job->elsewhere != NULL ? GRACE_MS : 0);
     static char bytes[READ_BYTES];
     for (;;) {
-        struct pollfd wait = {.fd = report->fd, .events = POLLIN};
-        int ready = poll(&wait, 1, (int)limit_ms);
+        int ready = await(report, limit_ms);
         if (ready == 0) {
             return hung(config, job, err);
         }
@@ -218,7 +236,9 @@ tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, js
     report.fd = ends[0];
     close(ends[1]);
     if (status == TCK_OK) {
+        report.line = progress_line_begin(cli->command, child);
         status = hear(&cli->config, job, &report, err);
+        progress_line_end(&report.line);
     }
     if (child > 0 && status != TCK_OK) {
         kill(child, SIGKILL); /* a call that hangs may delay its death */
