@@ -51,18 +51,34 @@ install_missing() {
         die "apt-get install failed for: $(echo $missing)"
 }
 
-# Debian's Prometheus and node_exporter, for the suite ops. They are unpacked into build/ops unless they are installed, since
-# their packages start services.
+# unpack DIRECTORY PACKAGE...: Debian's packages, without installing them, since some start services.
+unpack() {
+    local dir=$1 package
+    shift
+    say "Unpacking $* into ${dir#"$top/"}"
+    mkdir -p "$dir/packages" && (cd "$dir/packages" && apt-get download -qq "$@") || return 1
+    for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir" || return 1; done
+}
+
+# Debian's Prometheus and node_exporter, for the suite ops. They are unpacked into build/ops unless they are installed.
 prometheus_tools() {
     local dir=$top/build/ops program missing=""
     for program in prometheus promtool prometheus-node-exporter; do
         command -v "$program" >/dev/null || [ -x "$dir/usr/bin/$program" ] || missing=yes
     done
     [ -n "$missing" ] || return 0
-    say "Unpacking prometheus and prometheus-node-exporter into build/ops"
-    mkdir -p "$dir/packages" && (cd "$dir/packages" && apt-get download -qq prometheus prometheus-node-exporter) || return 1
-    local package
-    for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir" || return 1; done
+    unpack "$dir" prometheus prometheus-node-exporter
+}
+
+# Debian's Slurm and MUNGE, for deploy/try --slurm and the suites ops and slurm: in build/slurm unless they are installed.
+slurm_tools() {
+    [ -n "$(python3 "$top/deploy/demo/slurm_cluster.py" --missing)" ] || return 0
+    unpack "$top/build/slurm" slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2 libhwloc15 liblua5.1-0
+}
+
+# ShellCheck, for the check of the scripts that users copy: in build/ops unless it is installed.
+shellcheck_tool() {
+    command -v shellcheck >/dev/null || [ -x "$top/build/ops/usr/bin/shellcheck" ] || unpack "$top/build/ops" shellcheck
 }
 
 # Helm, schemas and linters for what is in deploy/kubernetes, for the suite ops: build/kubernetes.

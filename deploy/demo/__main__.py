@@ -17,6 +17,9 @@ import compare
 import network
 import parts
 import run as runs
+import slurm_cluster
+import slurm_job
+import slurm_part
 
 LOG_TAIL = 25
 
@@ -36,6 +39,7 @@ def parse_arguments():
     parser.add_argument(
         "--steps", type=int, default=parts.STEPS, metavar="N", help=f"length of the trainings (default {parts.STEPS})"
     )
+    parser.add_argument("--slurm", action="store_true", help=f"only this: {slurm_part.PART.title}")
     args = parser.parse_args()
     args.part = args.part.split(",")
     unknown = set(args.part) - {part.name for part in parts.PARTS}
@@ -59,8 +63,8 @@ class Demonstration:
     def say(self, text):
         print(f"{time.monotonic() - self._started:7.1f} s  {text}", flush=True)
 
-    def _run(self, name, mode, config=None):
-        return runs.Run(self._make_network, self._directory / name, mode, self._steps, self.say, config)
+    def _run(self, name, mode, config=None, **make):
+        return runs.Run(self._make_network, self._directory / name, mode, self._steps, self.say, config, **make)
 
     def reference(self, mode):
         if mode not in self._references:
@@ -72,11 +76,18 @@ class Demonstration:
         return self._references[mode]
 
     def part(self, part):
+        return self._part(part, lambda run: run.start("n1", "n2"))
+
+    def slurm(self):
+        part = slurm_part.PART
+        return self._part(part, lambda run: slurm_part.start(run, self.say), make_job=slurm_job.SlurmJob)
+
+    def _part(self, part, start, **make):
         reference = self.reference(part.mode)
         self.say(f"Part {part.name}: {part.title}")
         config = {**parts.CONFIG, "save_dir": str(self._directory / part.name / "storage"), **part.config}
-        with self._run(part.name, part.mode, config) as run:
-            run.start("n1", "n2")
+        with self._run(part.name, part.mode, config, **make) as run:
+            start(run)
             run.until_step(parts.fail_at(self._steps))
             loss = part.fail(run, self.say)
             result = account.take(part, run, loss, reference, compare.differences(run, reference))
@@ -96,10 +107,12 @@ def demonstrate(args, make_network, directory):
     demonstration = Demonstration(make_network, directory, args.steps)
     results = []
     try:
+        if args.slurm:
+            results.append(demonstration.slurm())
         for part in parts.PARTS:
-            if part.name in args.part:
+            if part.name in args.part and not args.slurm:
                 results.append(demonstration.part(part))
-    except runs.DemoError as error:
+    except (runs.DemoError, slurm_cluster.ClusterError) as error:
         demonstration.say(f"FAILED: {error}")
         show_logs(directory)
         return results, False
@@ -117,7 +130,7 @@ def main():
     args = parse_arguments()
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGHUP, interrupt)
-    make_network, reason = network.choose(args.loopback)
+    make_network, reason = network.choose(args.loopback or args.slurm)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="tierckpt-"))
     passed = interrupted = False
     try:

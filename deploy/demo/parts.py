@@ -36,27 +36,30 @@ class Loss:
     notes: list = dataclasses.field(default_factory=list)
 
 
-def _homes(run):
+def homes(run):
+    """The node of each rank."""
     return {event["rank"]: event["node"] for event in run.of("started")}
 
 
-def _describe(names, homes):
-    ranks = sorted(rank for rank, node in homes.items() if node in names)
+def describe(names, by_rank):
+    """Nodes and the ranks that were there."""
+    ranks = sorted(rank for rank, node in by_rank.items() if node in names)
     return f"{' and '.join(names)} (ranks {', '.join(map(str, ranks))})"
 
 
-def _trainers_outside(run, names):
+def trainers_outside(run, names):
+    """Processes of the trainers on all other nodes."""
     return [event["pid"] for event in run.of("started") if event["node"] not in names]
 
 
 def kill(run, say, names, successors):
     """kill -9 of every process of the nodes at once; fresh nodes come in their place."""
-    homes, survivors = _homes(run), _trainers_outside(run, names)
-    loss = Loss("", time.time(), 0, homes)
+    before, survivors = homes(run), trainers_outside(run, names)
+    loss = Loss("", time.time(), 0, before)
     killed = [run.job.nodes[name].kill() for name in names]
     run.give_up(*names)
     loss.newest_step = run.newest_step_now()
-    loss.text = f"{_describe(names, homes)}: {sum(killed)} processes killed, their memory gone"
+    loss.text = f"{describe(names, before)}: {sum(killed)} processes killed, their memory gone"
     say(f"LOSS    {loss.text}")
     run.start(*successors)
     if survivors:
@@ -76,10 +79,10 @@ def kill_all(run, say):
 
 def cut_link(run, say):
     """The node runs on but nobody reaches it. Where links cannot be cut, its processes are stopped instead."""
-    node, homes = run.job.nodes["n2"], _homes(run)
-    survivors = _trainers_outside(run, ["n2"])
+    node, before = run.job.nodes["n2"], homes(run)
+    survivors = trainers_outside(run, ["n2"])
     cut, repair, word = run.job.isolate("n2")
-    loss = Loss(f"{_describe(['n2'], homes)}: {word}, nothing killed", time.time(), 0, homes)
+    loss = Loss(f"{describe(['n2'], before)}: {word}, nothing killed", time.time(), 0, before)
     cut()
     run.give_up("n2")
     loss.newest_step = run.newest_step_now()

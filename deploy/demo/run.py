@@ -21,7 +21,7 @@ class DemoError(Exception):
 class Run:
     """Context manager around one job. say(text) prints a line of progress."""
 
-    def __init__(self, make_network, directory, mode, steps, say, config=None):
+    def __init__(self, make_network, directory, mode, steps, say, config=None, make_job=nodes.Job):
         self.directory = pathlib.Path(directory)
         self.steps = steps
         self._say = say
@@ -30,7 +30,7 @@ class Run:
         self._reader = events.Reader(reports)
         text = pathlib.Path(__file__).resolve().parents[2] / "LICENSE"
         arguments = ["--mode", mode, "--steps", str(steps), "--text", str(text), "--events", str(reports)]
-        self.job = nodes.Job(make_network(), self.directory, arguments, config)
+        self.job = make_job(make_network(), self.directory, arguments, config)
         self._gone = set()  # nodes that do not count any more
 
     def __enter__(self):
