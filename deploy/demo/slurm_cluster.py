@@ -4,10 +4,12 @@
 Everything is in one directory: configuration, key, sockets, spools and logs. The ports are free ones of the loopback
 device, and the programs come from the PATH or from build/slurm, so an installed Slurm is neither used nor disturbed.
 
+    python3 slurm_cluster.py --missing
     python3 slurm_cluster.py DIR [--nodes N] [--option LINE]...
 
-runs one until its standard input ends. It writes DIR/env, which a shell sources for srun and the like, prints "ready",
-and obeys the lines "kill NODE" (SIGKILL for slurmd and for all that it has started) and "start NODE".
+The first names the programs that are not there, if any. The second runs a cluster until its standard input ends. It
+writes DIR/env, which a shell sources for srun and the like, prints "ready", and obeys the lines "kill NODE" (SIGKILL for
+slurmd and for all that it has started) and "start NODE".
 """
 
 import argparse
@@ -27,7 +29,6 @@ import processes
 
 HERE = pathlib.Path(__file__).resolve().parent
 UNPACKED = HERE.parents[1] / "build" / "slurm"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sbatch", "scontrol")
 START_SECONDS = 60
 
@@ -66,16 +67,13 @@ class ClusterError(Exception):
 
 
 def program(name):
-    """Its path: an installed one, or Debian's, unpacked, where some names have an ending."""
-    installed = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    if installed:
-        return installed
+    """Its path: Debian's, unpacked, where some names have an ending, or an installed one."""
     for folder in ("usr/bin", "usr/sbin"):
         for ending in ("", "-wlm"):
             path = UNPACKED / folder / (name + ending)
             if path.exists():
                 return str(path)
-    return None
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
 def missing():
@@ -84,11 +82,11 @@ def missing():
 
 
 def _plugins():
-    for root in (UNPACKED, pathlib.Path("/")):
-        path = root / LIBRARIES / "slurm-wlm"
-        if (path / "auth_munge.so").exists():
-            return path
-    raise ClusterError("the plugins of Slurm (Debian: slurm-wlm-basic-plugins) are not there")
+    root = UNPACKED if UNPACKED.exists() else pathlib.Path("/")
+    found = list(root.glob("usr/lib/*/slurm-wlm/auth_munge.so"))
+    if not found:
+        raise ClusterError("the plugins of Slurm (Debian: slurm-wlm-basic-plugins) are not there")
+    return found[0].parent
 
 
 def _free_ports(count):
@@ -113,7 +111,7 @@ class Cluster:
         plugins = _plugins()
         self.environment = {"SLURM_CONF": str(self.directory / "slurm.conf")}
         if plugins.is_relative_to(UNPACKED):
-            self.environment["LD_LIBRARY_PATH"] = f"{plugins}:{UNPACKED / LIBRARIES}"
+            self.environment["LD_LIBRARY_PATH"] = f"{plugins}:{plugins.parent}"
         self.environment["PATH"] = f"{pathlib.Path(program('srun')).parent}:{os.environ['PATH']}"
         self._write_files(plugins)
 
@@ -211,10 +209,16 @@ class Cluster:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory")
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--missing", action="store_true")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--option", action="append", default=[], help="a line of slurm.conf")
     args = parser.parse_args()
+    if args.missing:
+        print(*missing(), end="")
+        return
+    if args.directory is None:
+        parser.error("a directory is needed")
     try:
         with Cluster(args.directory, args.nodes, args.option) as cluster:
             print("ready", flush=True)

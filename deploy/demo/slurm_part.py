@@ -15,7 +15,9 @@ def lose_node(run, say):
     loss = parts.Loss("", time.time(), 0, before)
     killed = run.job.cluster.kill(LOST)
     loss.newest_step = run.newest_step_now()
-    loss.text = f"{parts.describe([LOST], before)}: slurmd and all else there, {killed} processes killed, their memory gone"
+    loss.text = (
+        f"{parts.describe([LOST], before)}: slurmd and all else there, {killed} processes killed, their memory gone"
+    )
     say(f"LOSS    {loss.text}")
     loss.detected = run.until_ended(survivors)
     say(f"ended   the other trainers, {loss.detected - loss.at:.2f} s after the loss")
