@@ -53,10 +53,13 @@ def kill_tree(popen, timeout=10):
     """kill -9 of everything below the process, then of itself: it is the subreaper, so nothing escapes meanwhile.
     Returns how many were killed."""
     killed = set()
+    empty = 0
     deadline = time.monotonic() + timeout
     while popen.poll() is None and time.monotonic() < deadline:
         found = {pid for pid in below(popen.pid) if alive(pid)}
-        if not found:
+        # A child whose parent died during the search is not found, but in the next one it is a child of the subreaper.
+        empty = 0 if found else empty + 1
+        if empty == 2:
             break
         send(found, signal.SIGKILL)
         killed |= found

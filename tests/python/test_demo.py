@@ -132,6 +132,18 @@ def test_killing_a_node_reaches_processes_that_detached_from_it(demo, top, tmp_p
     assert not os.path.exists(f"/proc/{pid}") or not demo.processes.alive(pid)
 
 
+def test_a_process_that_one_search_does_not_find_is_killed_too(demo, top, monkeypatch):
+    node = subprocess.Popen([sys.executable, str(top / "deploy/demo/node_init.py"), "sleep", "600"])
+    while not demo.processes.below(node.pid):
+        time.sleep(0.01)
+    (pid,) = demo.processes.below(node.pid)
+    search = demo.processes.below
+    searches = iter([lambda root: []])  # the first one comes while the process changes its parent
+    monkeypatch.setattr(demo.processes, "below", lambda root: next(searches, search)(root))
+    assert demo.processes.kill_tree(node) == 2
+    assert not demo.processes.alive(pid)
+
+
 def run_demonstration(top, *arguments):
     """Returns its exit status and output. It ends its nodes itself when it is interrupted."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
