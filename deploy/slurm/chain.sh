@@ -1,7 +1,10 @@
 #!/bin/bash
-# Submits job.sbatch several times under one name: chain.sh COUNT. Each job begins when the one before has ended, however it
-# ended, and continues its training. For clusters that do not requeue jobs, or where a job is lost with its first node.
+# Submits job.sbatch several times: chain.sh COUNT [OPTION OF SBATCH]... Each job begins when the one before has ended, however
+# it ended, since no two jobs of one user and name run at the same time. It continues the training. For clusters that do
+# not requeue jobs.
 set -eu
-for ((i = 0; i < ${1:?how many jobs}; i++)); do
-    sbatch --dependency=singleton --no-requeue job.sbatch
+count=${1:?how many jobs}
+shift
+for ((i = 0; i < count; i++)); do
+    sbatch --dependency=singleton --no-requeue "$@" job.sbatch
 done
