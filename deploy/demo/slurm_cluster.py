@@ -2,7 +2,8 @@
 """A Slurm cluster on this machine: munged, slurmctld, and several slurmd, each of which is a node of its own.
 
 Everything is in one directory: configuration, key, sockets, spools and logs. The ports are free ones of the loopback
-device, and the programs come from the PATH or from build/slurm, so an installed Slurm is neither used nor disturbed.
+device, the numbers of jobs begin somewhere (jobs have directories in /tmp), and the programs come from build/slurm or the
+PATH, so a Slurm that runs on this machine is neither used nor disturbed.
 
     python3 slurm_cluster.py --missing
     python3 slurm_cluster.py DIR [--nodes N] [--option LINE]...
@@ -20,6 +21,7 @@ import pathlib
 import secrets
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -34,6 +36,7 @@ START_SECONDS = 60
 
 CONFIGURATION = """\
 ClusterName=tierckpt
+FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={port}
 AuthType=auth/munge
@@ -126,7 +129,7 @@ class Cluster:
         ]
         lines.append(f"PartitionName=all Nodes={','.join(self.names)} Default=YES MaxTime=INFINITE State=UP")
         text = CONFIGURATION.format(
-            host=host, port=ports[0], directory=self.directory, plugins=plugins, user=getpass.getuser(),
+            host=host, first_job=1000 + secrets.randbelow(10**7), port=ports[0], directory=self.directory, plugins=plugins, user=getpass.getuser(),
             options="\n".join(self._options + lines),
         )  # fmt: skip
         (self.directory / "slurm.conf").write_text(text)
@@ -219,6 +222,7 @@ def main():
         return
     if args.directory is None:
         parser.error("a directory is needed")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the daemons are ended
     try:
         with Cluster(args.directory, args.nodes, args.option) as cluster:
             print("ready", flush=True)
