@@ -396,6 +396,22 @@ static void check_grace(struct report *report, const struct cli *cli)
 
 /* ---- launcher ------------------------------------------------------------------------------------------------ */
 
+/* Under Slurm the script of the job can start torchrun again, as deploy/slurm/job.sbatch does. */
+static void check_restarts(struct report *report)
+{
+    const char *restarts = getenv("TORCHELASTIC_MAX_RESTARTS");
+    bool enough = restarts != NULL && strtoul(restarts, NULL, 10) > 0;
+    if (!enough && getenv("SLURM_JOB_ID") != NULL) {
+        tell(report, NOTE, "torchrun restarts",
+             "--max-restarts is 0: torchrun ends when a trainer is lost, and the script of the Slurm job has to start "
+             "it "
+             "again, as deploy/slurm/job.sbatch does");
+        return;
+    }
+    tell(report, enough ? GOOD : BAD, "torchrun restarts",
+         enough ? "--max-restarts is above 0" : "--max-restarts is 0: torchrun ends the job when a trainer is lost");
+}
+
 static void check_torchrun(struct report *report)
 {
     const char *share = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
@@ -404,10 +420,7 @@ static void check_torchrun(struct report *report)
          set ? "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
              : "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: with torchrun's default, a lost node or trainer is not "
                "recovered, since the survivors reuse the store of the previous round");
-    const char *restarts = getenv("TORCHELASTIC_MAX_RESTARTS");
-    bool enough = restarts != NULL && strtoul(restarts, NULL, 10) > 0;
-    tell(report, enough ? GOOD : BAD, "torchrun restarts",
-         enough ? "--max-restarts is above 0" : "--max-restarts is 0: torchrun ends the job when a trainer is lost");
+    check_restarts(report);
     tell(report, getenv("GLOO_SOCKET_IFNAME") != NULL ? GOOD : NOTE, "gloo interface",
          getenv("GLOO_SOCKET_IFNAME") != NULL
              ? "GLOO_SOCKET_IFNAME is set"

@@ -110,6 +110,10 @@ nowhere() { # COMMAND...: where no agent is known
 }
 nowhere config | grep -q '^slots = 3$' || die "config without a job does not show the defaults"
 nowhere --json config | is_json || die "config without a job: no JSON"
+# torchrun that does not restart trainers is a fault, unless a script of Slurm can start it again.
+verdict() { env "${@:2}" TORCHELASTIC_RUN_ID=1 TORCHELASTIC_MAX_RESTARTS="$1" "$bin/tierckpt" --config "$work/a.json" doctor | sed -nE 's/^(\w+) +torchrun restarts .*/\1/p'; }
+[ "$(verdict 0 -u SLURM_JOB_ID) $(verdict 3 -u SLURM_JOB_ID) $(verdict 0 SLURM_JOB_ID=1)" = 'BAD good note' ] ||
+    die "doctor: torchrun restarts: $(verdict 0 -u SLURM_JOB_ID) $(verdict 3 -u SLURM_JOB_ID) $(verdict 0 SLURM_JOB_ID=1)"
 nowhere --json doctor | python3 -c 'import json,sys; assert len(json.load(sys.stdin)["checks"]) > 4' || die "doctor without a job has no checks"
 nowhere status 2>"$work/answer" && die "status without a job ended well"
 grep -q 'no agent is known on this node .*--config FILE' "$work/answer" || die "status says: $(cat "$work/answer")"
