@@ -45,6 +45,9 @@ def parse_arguments():
     unknown = set(args.part) - {part.name for part in parts.PARTS}
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {names})")
+    lacking = slurm_cluster.missing() if args.slurm else []
+    if lacking:
+        parser.error(f"not installed: {', '.join(lacking)} (Debian: {slurm_cluster.PACKAGES}); deploy/try --slurm unpacks them")
     if args.steps < parts.STEPS_MIN:
         parser.error(f"--steps must be at least {parts.STEPS_MIN}")
     return args

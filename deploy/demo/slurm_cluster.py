@@ -32,6 +32,7 @@ import processes
 HERE = pathlib.Path(__file__).resolve().parent
 UNPACKED = HERE.parents[1] / "build" / "slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sbatch", "scontrol")
+PACKAGES = "slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, munge"
 START_SECONDS = 60
 
 CONFIGURATION = """\
@@ -110,7 +111,7 @@ class Cluster:
         self._daemons = {}  # name -> process, of which each is above all that it starts
         lacking = missing()
         if lacking:
-            raise ClusterError(f"not installed: {', '.join(lacking)} (Debian: slurmctld, slurmd, slurm-client, munge)")
+            raise ClusterError(f"not installed: {', '.join(lacking)} (Debian: {PACKAGES})")
         plugins = _plugins()
         self.environment = {"SLURM_CONF": str(self.directory / "slurm.conf")}
         if plugins.is_relative_to(UNPACKED):

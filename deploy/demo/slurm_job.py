@@ -62,6 +62,8 @@ class SlurmJob:
 
     def close(self):
         self.cluster.close()
+        if self._id is not None:
+            shutil.rmtree(f"/tmp/tierckpt-{self._id}", ignore_errors=True)  # job.sbatch's runtime directory
 
 
 def _programs():
