@@ -60,7 +60,7 @@ for argument; do
     --node-rank=*) rank=\${argument#*=} ;;
     esac
 done
-start=\${SLURM_RESTART_COUNT:-0}.\$SLURM_STEP_ID
+start=\$SLURM_JOB_ID.\${SLURM_RESTART_COUNT:-0}.\$SLURM_STEP_ID
 mkdir -p "$work/oob.\$start"
 exec "$trainer" --config "\$TIERCKPT_CONFIG" --oob "$work/oob.\$start" --rank "\$rank" --world "\$world" \\
     \$(cat "$work/options") >"$work/out.\$start.\$rank" 2>&1
@@ -79,7 +79,7 @@ submit() {
 job_state() { squeue -h -t all -j "$slurm_job" -o %T; }
 job_is() { [ "$(job_state)" = "$1" ]; }
 job_said() { grep -qE -- "$1" "$work/job.out"; }
-# outputs RESTART RANK: what this rank has printed in the starts of the training, in order.
-outputs() { find "$work" -maxdepth 1 -name "out.$1.*.$2" -printf '%T@ %p\n' | sort -n | cut -d' ' -f2 | xargs -r cat; }
+# outputs RESTART RANK: what this rank of the job has printed in the starts of the training, in order.
+outputs() { find "$work" -maxdepth 1 -name "out.$slurm_job.$1.*.$2" -printf '%T@ %p\n' | sort -n | cut -d' ' -f2 | xargs -r cat; }
 printed() { outputs "$1" "$2" | grep -qE -- "$3"; }
 newest_committed_of() { outputs "$1" "$2" | sed -nE 's/^COMMITTED ([0-9]+)$/\1/p' | sort -n | tail -1; }
