@@ -8,9 +8,9 @@ PATH, so a Slurm that runs on this machine is neither used nor disturbed.
     python3 slurm_cluster.py --missing
     python3 slurm_cluster.py DIR [--nodes N] [--option LINE]...
 
-The first names the programs that are not there, if any. The second runs a cluster until its standard input ends. It
-writes DIR/env, which a shell sources for srun and the like, prints "ready", and obeys the lines "kill NODE" (SIGKILL for
-slurmd and for all that it has started) and "start NODE".
+The first names the programs that are not there, if any. The second runs a cluster until its standard input ends, or has
+the line "end". It writes DIR/env, which a shell sources for srun and the like, prints "ready", and obeys the lines "kill
+NODE" (SIGKILL for slurmd and for all that it has started) and "start NODE".
 """
 
 import argparse
@@ -228,6 +228,8 @@ def main():
         with Cluster(args.directory, args.nodes, args.option) as cluster:
             print("ready", flush=True)
             for line in sys.stdin:
+                if line.strip() == "end":
+                    break
                 verb, name = line.split()
                 {"kill": cluster.kill, "start": cluster.start}[verb](name)
                 print(verb, name, flush=True)

@@ -6,7 +6,7 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin
 job=${SLURM_JOB_ID:?} node=${SLURMD_NODENAME:?} user=${SLURM_JOB_UID:?}
 root=/tmp/tierckpt-$job
 if [ "$(id -u)" -ne "$user" ]; then
-    setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups "$0"
+    setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups bash -s <"$0" # which the user need not be able to read
     exit 0 # another status would drain the node
 fi
 
