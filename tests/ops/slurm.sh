@@ -6,7 +6,7 @@ missing=$(python3 "$cluster_program" --missing)
 [ -z "$missing" ] || skip "not installed: $missing"
 slurm_job="" slurm_pid=""
 
-# begin_cluster [OPTION...]: of slurm_cluster.py. It ends when descriptor 8 is closed.
+# begin_cluster [OPTION...]: of slurm_cluster.py, which reads descriptor 8.
 begin_cluster() {
     mkfifo "$work/orders"
     python3 "$cluster_program" "$work/slurm" "$@" <"$work/orders" >"$work/slurm.out" 2>&1 &
@@ -16,8 +16,10 @@ begin_cluster() {
     . "$work/slurm/env"
 }
 end_cluster() {
+    [ -n "$slurm_pid" ] || return
+    (echo end >&8) 2>/dev/null # processes of the test may have the descriptor, too
     exec 8>&-
-    [ -z "$slurm_pid" ] || wait "$slurm_pid"
+    wait "$slurm_pid"
 }
 # Before finish, which kills whatever has the work directory in its command line: the cluster ends its daemons itself.
 slurm_finish() {

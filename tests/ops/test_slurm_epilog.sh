@@ -39,3 +39,19 @@ wait_for 30 gone || die "left after the epilog: $(pids_of "$root/" | xargs) $(ls
 [ "$(agent_pid other)" = "$other" ] || die "the epilog has ended the agent of another job"
 builtin kill -0 $visitor || die "the epilog has ended a process that is not the job's"
 builtin kill $visitor
+
+# Run by root, it does everything as the job's user: a process of another user stays, whatever it looks like.
+[ "$(id -u)" = 0 ] || exit 0
+number=$((slurm_job + 1)) user=65534
+directory=/tmp/tierckpt-$number/$job/n1
+mkdir -p "$directory" && chown -R $user "/tmp/tierckpt-$number"
+(cd "$directory" && SLURM_JOB_ID=$number exec setpriv --reuid=$user --regid=$user --clear-groups sleep 30) &
+users=$!
+(cd "$directory" && SLURM_JOB_ID=$number exec sleep 300) &
+roots=$!
+wait_for 10 test "$(readlink /proc/$users/cwd)" = "$directory" || die "no process in $directory"
+SLURM_JOB_ID=$number SLURMD_NODENAME=n1 SLURM_JOB_UID=$user "$work/admin/epilog.sh" || die "the epilog failed"
+wait $users && die "the epilog has left a process of the job"
+builtin kill -0 $roots || die "the epilog has ended a process of another user"
+builtin kill $roots
+[ ! -e "/tmp/tierckpt-$number" ] || die "the epilog has left the job's directory"
