@@ -21,6 +21,7 @@ from ..state.records import RecordTable
 from ..state.registration import Given, Registration
 from . import capacities, lifetime
 from .loading import Loaded, fill, open_on_all
+from .outside_storage import OutsideStorage
 from .publish_first import publish_for
 from .saving import SaveResult, Saving, step_to_load, whole_step
 from .watch import Watch
@@ -152,6 +153,7 @@ class Checkpoint(lifetime.Closing):
         fits of another layout."""
         self.loaded: Loaded | None = None
         """Of the last load: the names of what was loaded, and of what was not."""
+        self.outside_storage = OutsideStorage()
         self._misfits: dict[str, str] | None = None  # of a load of what fits
         self._lost_by: Exception | None = None  # the error after which nothing was registered
         self._enter(client, contents, blobs, list(fences))
@@ -505,7 +507,7 @@ class Checkpoint(lifetime.Closing):
     def health(self) -> native.Health:
         """What this rank knows about the agent, storage and copies. It sends no request, so it returns at once."""
         self._notices.look()
-        return self._client.health()
+        return self.outside_storage.shown_in(self._client.health())
 
     def stats(self) -> native.Stats:
         """Counts of saves and bytes of this rank, and how long saves have delayed its training."""
