@@ -79,6 +79,12 @@ def sync(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+def sync_files(directory: Path) -> None:
+    """The directory and all that is in it."""
+    for path in [directory, *directory.rglob("*")]:
+        sync(path)
+
+
 class BackgroundWriter:
     """One thread that does one thing after the other. A failure is logged, and the files that belong together are then
     not declared complete."""

@@ -17,8 +17,8 @@ import torch
 
 from ..runtime.world import World
 from .agreement import Agreement
-from .background_writer import BackgroundWriter, copy_to_cpu
-from .hf_layout import WrittenCheckpoints, building, sync_files
+from .background_writer import BackgroundWriter, copy_to_cpu, sync_files
+from .hf_layout import WrittenCheckpoints, building
 
 log = logging.getLogger("tierckpt")
 

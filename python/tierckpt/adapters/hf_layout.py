@@ -23,7 +23,7 @@ import torch
 from .. import errors
 from ..core.published import open_published
 from ..state import jsonstate
-from .background_writer import sync
+from .background_writer import sync, sync_files
 from .marked import MARKER, delete, empty, mark
 
 log = logging.getLogger("tierckpt")
@@ -321,8 +321,3 @@ def _try(failure: str, act: Callable[..., Any], *arguments: Any) -> None:
         act(*arguments)
     except Exception as error:  # a thread cannot raise it to a caller, and training continues
         log.error("%s: %s", failure, error)
-
-
-def sync_files(directory: Path) -> None:
-    for path in [directory, *directory.rglob("*")]:
-        sync(path)

@@ -35,10 +35,11 @@ from ..state.rng import Rng
 from ..state.sharding import Placer
 from ..state.walk_optimizer import state_key
 from .api_compat import RequiredApi, usable
+from .background_writer import sync_files
 from .ddp import settle_ddp
 from .framework_format import for_framework, is_framework
 from .hf_copied import CopiedCheckpoints, weights_aside
-from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, building, sync_files
+from .hf_layout import OptimizerPlan, PlainCheckpoints, WrittenCheckpoints, building
 from .reshard import load_any_layout
 from .resume_dir import resume_directory
 from .storage_wait import is_drained, wait_while_healthy
