@@ -8,21 +8,14 @@ one.
 import os
 import sys
 import types
-import typing
 from pathlib import Path
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch is imported: compiling would take most of the time
 TREE = Path(os.environ["MEGATRON_LM"])
+SITE = Path(__file__).parent / "megatron_site"  # for the processes that the ranks start
 sys.path.insert(0, str(TREE))
 
-# Needs Triton, which requires a GPU; it is only imported, never used.
-_kernels = types.ModuleType("megatron.core.transformer.custom_layers.batch_invariant_kernels")
-_kernels.enable_batch_invariant_mode = lambda *_, **__: None
-_kernels.is_batch_invariant_mode_enabled = lambda: False
-sys.modules[_kernels.__name__] = _kernels
-
-if not hasattr(typing, "override"):  # tags from core_v0.18 on take it from there, also under Python 3.11
-    typing.override = lambda method: method
+import megatron_stubs  # noqa: F401 - before megatron-core is imported
 
 import functools
 import hashlib
@@ -31,10 +24,12 @@ import importlib.util
 
 import harness
 import megatron_cpu
+import megatron_hold
 import torch
 import torch.distributed as dist
 
 from megatron.training import initialize, training
+from tierckpt.adapters.megatron import easyckpt
 
 megatron_cpu.patch()
 ON_CPU = """--distributed-backend gloo --mock-data --tokenizer-type NullTokenizer --vocab-size 127 --num-layers 2
@@ -61,6 +56,7 @@ def _patch():
     for name in ("FloatTensor", "IntTensor", "LongTensor", "DoubleTensor", "ByteTensor"):
         setattr(torch.cuda, name, getattr(torch, name))
     torch.nn.Module.cuda = lambda module, *_, **__: module
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")])
     initialize._compile_dependencies = nothing
     _take_helpers()
     training.initialize_megatron = functools.partial(training.initialize_megatron, allow_no_cuda=True)
@@ -103,10 +99,24 @@ class _Watch:
         ours = sys.modules["tierckpt.megatron"].checkpoint() if "tierckpt.megatron" in sys.modules else None
         if ours is not None and ours.stats().saves_started > 0:
             ours.wait("committed")  # the steps are so short that saves would be skipped
+        if ours is not None:
+            self._until_written(iteration, ours)
         if iteration == self._die_at:
             dist.barrier()
             harness.die()
         return leaves
+
+    def _until_written(self, iteration, ours):
+        """The steps are so short that nothing would be written before the next one."""
+        if not megatron_hold.is_held() or iteration < megatron_hold.iteration():
+            easyckpt.wait_for_stock()
+        elif iteration == megatron_hold.iteration():
+            megatron_hold.wait_until_held()
+        elif iteration == 5 and self._die_at is None:
+            megatron_hold.release()
+        health = ours.health()
+        if not health.storage_ok:
+            print(f"health at {iteration}: {health.undrained_count}: {health.storage_text}", flush=True)
 
 
 def _digest(optimizer) -> str:

@@ -10,6 +10,10 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from harness import Job, run
 
@@ -50,7 +54,9 @@ def pretrain(tmp_path, site, nursery):
         arguments = ["--train-iters", str(STEPS), *LAYOUTS[kind].split(), *more]
         with Job(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=world, arguments=arguments, die_at=die_at,
                  by_hand=by_hand, environment=environment or {"TIERCKPT_CONFIG": str(config)}) as job:
-            return job.killed() if die_at else job.results()
+            results = job.killed() if die_at else job.results()
+            start.log = job.log(1 << 20)
+            return results
 
     return start
 
@@ -161,30 +167,91 @@ def saved_in(directory):
     return sorted(int(path.name.removeprefix("iter_")) for path in directory.glob("iter_*"))
 
 
+def files_in(directory):
+    """Apart from Tierckpt's marker."""
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.name != ".tierckpt")
+
+
 def assert_no_versions(site):
     assert list((site.dir / "save").rglob("v*.t*")) == []
 
 
-def stock(tmp_path, nursery, kind, directory):
+def stock(tmp_path, nursery, kind, directory, *more):
     """What Megatron does without Tierckpt with what is in this directory."""
     return run(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=2,
-               arguments=["--train-iters", str(STEPS), *KINDS[kind].split(), "--load", str(directory)])
+               arguments=["--train-iters", str(STEPS), *KINDS[kind].split(), "--load", str(directory), *more])
 
 
-@pytest.mark.parametrize("kind", ["plain", "TP2"])
-def test_in_its_own_format_stock_megatron_goes_on(own_format, tmp_path, site, nursery, kind):
-    """As it does from a checkpoint that it has saved without Tierckpt. So does a job whose memory is lost."""
-    own_format(kind, die_at=5)
-    site.kill_agents()
-    assert saved_in(own_format.directory) == [2, 4]
+LEGACY = ["--ckpt-format", "torch"]
+
+
+def stock_saves(tmp_path, nursery, kind, *more):
+    """The directory of iteration 4 that Megatron saves without Tierckpt."""
     alone = tmp_path / "alone"
     run(tmp_path, "megatron_lm:pretrain", nursery=nursery, world=2, arguments=[
         "--train-iters", str(STEPS), *KINDS[kind].split(), "--save", str(alone), "--save-interval", "4",
-        "--exit-interval", "4"])
-    expected = stock(tmp_path, nursery, kind, alone)
+        "--exit-interval", "4", *more])
+    return alone / "iter_0000004"
+
+
+RESHARDABLE = ["--dist-ckpt-optim-fully-reshardable"]
+
+
+@pytest.mark.parametrize("kind, more", [
+    ("bf16 with overlap", RESHARDABLE), ("PP2", RESHARDABLE), ("MoE EP2", []),
+    ("bf16 with overlap", ["--no-ckpt-fully-parallel-save"]), ("distributed", LEGACY), ("MoE EP2", LEGACY)])
+def test_in_its_own_format_are_the_files_and_tensors_of_stock_megatron(own_format, tmp_path, nursery, kind, more):
+    own_format(kind, *more, die_at=5)
+    ours, theirs = own_format.directory / "iter_0000004", stock_saves(tmp_path, nursery, kind, *more)
+    assert files_in(ours) == files_in(theirs)
+    read = (legacy_tensors if more == LEGACY else sharded_tensors)
+    assert_equal(read(ours), read(theirs))
+
+
+def sharded_tensors(directory):
+    metadata = FileSystemReader(directory).read_metadata()
+    names = [name for name, entry in metadata.state_dict_metadata.items() if isinstance(entry, TensorStorageMetadata)]
+    tensors = {name: torch.empty(metadata.state_dict_metadata[name].size,
+                                 dtype=metadata.state_dict_metadata[name].properties.dtype) for name in names}
+    dcp.load(tensors, storage_reader=FileSystemReader(directory), no_dist=True)
+    assert len(tensors) > 10
+    whole = {name: tensor for name, tensor in tensors.items() if "gbuf_idx" not in name}  # else with gaps of any content
+    return {**whole, "names": sorted(metadata.state_dict_metadata)}
+
+
+def legacy_tensors(directory):
+    loaded = {str(path.relative_to(directory)): torch.load(path, weights_only=False)
+              for path in directory.rglob("*.pt")}
+    for value in loaded.values():
+        value.pop("args", None) if isinstance(value, dict) else None
+    return loaded
+
+
+def assert_equal(one, other):
+    if torch.is_tensor(one):
+        assert one.dtype == other.dtype and torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            assert_equal(one[name], other[name])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for of_one, of_other in zip(one, other, strict=True):
+            assert_equal(of_one, of_other)
+
+
+@pytest.mark.parametrize("kind, more", [("plain", []), ("TP2", []), ("plain", LEGACY)])
+def test_in_its_own_format_stock_megatron_goes_on(own_format, tmp_path, site, nursery, kind, more):
+    """As it does from a checkpoint that it has saved without Tierckpt. So does a job whose memory is lost."""
+    own_format(kind, *more, die_at=5)
+    site.kill_agents()
+    assert saved_in(own_format.directory) == [2, 4] and list(own_format.directory.glob("tmp-*")) == []
+    alone = stock_saves(tmp_path, nursery, kind, *more).parent
+    assert files_in(own_format.directory / "iter_0000004") == files_in(alone / "iter_0000004")
+    expected = stock(tmp_path, nursery, kind, alone, *more)
     assert [rank[0] for rank in expected] == [5, 5]
-    assert stock(tmp_path, nursery, kind, own_format.directory) == expected
-    for (first, ends), (_, ends_of_stock) in zip(own_format(kind), expected, strict=True):
+    assert stock(tmp_path, nursery, kind, own_format.directory, *more) == expected
+    for (first, ends), (_, ends_of_stock) in zip(own_format(kind, *more), expected, strict=True):
         assert first == 5
         for iteration in ends:  # code after its load draws from the generators
             assert ends[iteration][2:] == ends_of_stock[iteration][2:]
@@ -225,9 +292,65 @@ def test_in_its_own_format_only_old_directories_of_ours_are_deleted(own_format, 
     assert_no_versions(site)
 
 
-def test_in_its_own_format_async_save_goes_on_in_the_background(own_format, tmp_path, site, nursery):
-    own_format("plain", "--async-save", die_at=5)
+def test_in_its_own_format_async_save_changes_nothing(own_format, tmp_path, site, nursery):
+    own_format("plain", "--async-save", "--async-strategy", "mcore", die_at=5)
     site.kill_agents()
-    assert [rank[0] for rank in stock(tmp_path, nursery, "plain", own_format.directory)] in ([3, 3], [5, 5])
-    assert all(first in (3, 5) for first, _ in own_format("plain", "--async-save"))
+    assert [rank[0] for rank in stock(tmp_path, nursery, "plain", own_format.directory)] == [5, 5]
+    assert all(first == 5 for first, _ in own_format("plain", "--async-save", "--async-strategy", "mcore"))
     assert_no_versions(site)
+
+
+# ---- what is written in the background
+
+
+@pytest.fixture
+def held(own_format, tmp_path, site):
+    """Trains as own_format does, while the write of an iteration is held, or fails (see megatron_hold.py)."""
+    def start(iteration, *more, mode="hold", **arguments):
+        environment = {"TIERCKPT_CONFIG": str(site.dir / "tierckpt.json"), "TEST_HOLD_AT": str(iteration),
+                       "TEST_HOLD": str(tmp_path / mode)}
+        return own_format("plain", *more, environment=environment, **arguments)
+
+    return start
+
+
+def test_killed_in_the_middle_of_a_write_megatron_loads_the_one_before(held, own_format, tmp_path, site, nursery,
+                                                                       uninterrupted):
+    """Everything of iteration 4 is written but its name. Training has gone on meanwhile: it was killed in 5."""
+    held(4, die_at=5)
+    assert (tmp_path / "hold.4").exists() and not (tmp_path / "hold").exists()
+    directory = own_format.directory
+    assert (directory / "latest_checkpointed_iteration.txt").read_text() == "2"
+    assert saved_in(directory) == [2]
+    assert [path.name[:16] for path in directory.glob("tmp-*")] == ["tmp-iter_0000004"]
+    assert [rank[0] for rank in stock(tmp_path, nursery, "plain", directory)] == [3, 3]
+    assert_goes_on_from(5, own_format("plain"), uninterrupted("plain"))  # from memory
+    assert list(directory.glob("tmp-*")) == [] and saved_in(directory) == [2, 6]
+
+
+def test_killed_in_the_middle_of_the_first_write_nothing_is_there_to_load(held, own_format):
+    held(2, die_at=3)
+    assert saved_in(own_format.directory) == []
+    assert not (own_format.directory / "latest_checkpointed_iteration.txt").exists()
+
+
+def test_step_that_comes_during_a_write_is_skipped_and_the_end_waits_for_the_write(held, own_format, pretrain):
+    """The write of 2 ends only after training has gone on to 5, beyond 4."""
+    ranks = held(2)
+    assert [len(ends) for _, ends in ranks] == [STEPS, STEPS]
+    assert saved_in(own_format.directory) == [2, 6]  # 6: by Megatron itself
+    assert pretrain.log.count("iteration 4 is not written to storage, since the one before is still being written (1 "
+                              "skipped so far)") == 1
+
+
+@pytest.mark.parametrize("mode, reason", [
+    ("fail", "rank 1: OSError: [Errno 28] No space left on device"), ("die", "signal 9")])
+def test_write_that_fails_is_told_and_the_next_one_works(held, own_format, pretrain, mode, reason):
+    ranks = held(2, mode=mode)
+    assert [len(ends) for _, ends in ranks] == [STEPS, STEPS]
+    assert saved_in(own_format.directory) == [4, 6] and list(own_format.directory.glob("tmp-*")) == []
+    text = f"{own_format.directory}/iter_0000002 was not written: "
+    told = [line for line in pretrain.log.splitlines() if line.startswith(f"ERROR:tierckpt:{text}")]
+    shown = [line for line in pretrain.log.splitlines() if line.startswith(f"health at 3: 1: {text}")]
+    assert len(told) == 1 and len(shown) == 2 and any(reason in line for line in [*told, *shown])
+    assert "health at 5" not in pretrain.log

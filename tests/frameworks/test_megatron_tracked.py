@@ -10,7 +10,7 @@ from tierckpt import errors
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("megatron-core is not installed", allow_module_level=True)
 
-from tierckpt.adapters.megatron.stock_saves import tracked
+from tierckpt.adapters.megatron.tracker import tracked
 
 NAME = "latest_checkpointed_iteration.txt"
 

@@ -103,8 +103,8 @@ class Job:
         assert codes.exists(), self.log()
         return json.loads(codes.read_text())
 
-    def log(self):
-        return (self._out / "log").read_text(errors="replace")[-8000:]
+    def log(self, characters=8000):
+        return (self._out / "log").read_text(errors="replace")[-characters:]
 
     def results(self):
         """Returns the results of the ranks."""

@@ -36,9 +36,11 @@ from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
 from ..framework_format import for_framework, is_framework
+from ..trained import STORAGE_TIMEOUT_S
 from .description import Description
 from .settings import LogFile, change, interval, log_file_of_node
-from .stock_saves import StockSaves, tracked
+from .stock_saves import StockSaves
+from .tracker import tracked
 
 log = logging.getLogger("tierckpt")
 
@@ -140,6 +142,8 @@ class _Attached:
         self._drawn: list[object] | None = None
         contents_in_files = for_framework(mapping.contents, **settings)
         self.checkpoint = attach(contents_in_files, world=self.world, fences=mapping.fences, **settings)
+        if self.stock is not None:
+            self.checkpoint.outside_storage = self.stock.health
         self._asked: int | None = None
 
     def save_if_needed(self, iteration: int, flops: Any, save_stock: Callable[[], object] | None) -> SaveResult:
@@ -152,11 +156,11 @@ class _Attached:
         if for_stock:
             self._save_stock(iteration, save_stock)
         elif self.stock is not None:
-            self.stock.look(finalize=save_stock is None)
+            self.stock.look()
         return result
 
     def _save_stock(self, iteration: int, save: Callable[[], object] | None) -> None:
-        """After the save to memory: it may take long, and the training may end meanwhile."""
+        """After the save to memory, since Megatron may gather parameters."""
         if self.stock is not None:
             self.checkpoint.fence()
             self.stock.save(iteration, self._model, self._optimizer, self._scheduler, self.progress.flops, save)
@@ -265,7 +269,9 @@ class _Job:
         if self.attached is not None:
             stock = self.attached.stock
             if stock is not None:
-                stock.finish() if job_done else stock.close()
+                if job_done:
+                    job_done = stock.finish(STORAGE_TIMEOUT_S)
+                stock.close()
             self.attached.checkpoint.close(job_done)
         if self.log_file is not None:
             log.removeHandler(self.log_file)
@@ -448,6 +454,12 @@ def checkpoint() -> Checkpoint | None:
     """The attached tierckpt.Checkpoint, for wait, query and stats. None before the first load or save, or if the
     adapter is off."""
     return _job.attached.checkpoint if _job is not None and _job.attached is not None else None
+
+
+def wait_for_stock() -> None:
+    """Before an ordered exit: waits for what is being written with storage_format framework."""
+    if _job is not None and _job.attached is not None and _job.attached.stock is not None:
+        _job.attached.stock.finish(STORAGE_TIMEOUT_S)
 
 
 def saves_stock() -> bool:

@@ -138,7 +138,9 @@ def _train(_training: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         easyckpt.rewind_generators()
         try:
             result = original(*positional, **keywords)
-        except BaseException:  # an ordered exit, too: the job will be started again
+        except BaseException as error:  # an ordered exit, too: the job will be started again
+            if isinstance(error, SystemExit):
+                easyckpt.wait_for_stock()
             easyckpt.finalize_easyckpt(job_done=False)
             raise
         easyckpt.finalize_easyckpt(job_done=True)

@@ -1,46 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`storage_format` framework: a step for storage is saved by Megatron-LM's own save_checkpoint, into --save."""
+"""`storage_format` framework: a step for storage becomes a checkpoint of Megatron-LM in --save, written in the
+background.
+
+Megatron's own save_checkpoint builds what is to be written. It is copied into memory that a process of this rank has
+mapped, too, and training continues. The processes of all ranks write (write_files.py)."""
 
 import logging
 import os
-import threading
+import secrets
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+
 from ... import errors
+from ...core.outside_storage import OutsideStorage
 from ...runtime.world import World
 from ..api_compat import RequiredApi, usable
-from ..marked import delete_old, empty_trash, mark
+from ..shared_copy import Place, SharedMemory
+from . import unwritten, write_files
+from .order import Meeting, Order, Outcome
+from .tracker import tracked
+from .write_process import WriteProcess
 
 log = logging.getLogger("tierckpt")
 
 _REQUIRED_API = (
-    RequiredApi("megatron.training.checkpointing:save_checkpoint", (
-        "iteration", "model", "optimizer", "opt_param_scheduler", "num_floating_point_operations_so_far")),
+    *unwritten.REQUIRED_API,
     RequiredApi("megatron.training.checkpointing:load_checkpoint", (
         "ddp_model", "optimizer", "opt_param_scheduler", "load_arg", "strict")),
-    RequiredApi("megatron.training.async_utils:maybe_finalize_async_save", ("blocking",)),
 )
-_PREFIX = "iter_"
 _NOT_OF_OWN = {"finetune": False, "no_load_optim": None, "no_load_rng": None}
 """Arguments that say what to take from another training's checkpoint, with the values for one of this training."""
-
-
-def tracked(directory: str | None) -> int | None:
-    """The iteration that Megatron would load from a directory; None if there is none, 0 if it is not a number. Raises
-    IoError if that cannot be read."""
-    if not directory:
-        return None
-    path = Path(directory, "latest_checkpointed_iteration.txt")
-    try:
-        text = path.read_text().strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise errors.IoError(f"{path}: {error.strerror}: it is not known what was saved there") from error
-    return int(text) if text.isdigit() else 0
 
 
 class StockSaves:
@@ -48,7 +43,7 @@ class StockSaves:
     Megatron saves at its own --save-interval stays."""
 
     def __init__(self, args: Any, world: World, keep: int) -> None:
-        """args: those of Megatron-LM. Raises ConfigError without them, or without --save."""
+        """args: those of Megatron-LM. Raises ConfigError without them, or without --save. Collective."""
         if getattr(args, "save", None) is None:
             raise errors.ConfigError("with storage_format framework Megatron-LM's own save_checkpoint saves, into its "
                                      "--save, which is missing here: give --save, or take storage_format out of the "
@@ -57,100 +52,138 @@ class StockSaves:
             raise errors.UnsupportedError("this Megatron-LM saves in another way than storage_format framework expects "
                                           "(see the warning): take storage_format out of the configuration")
         self.keep = keep
+        self.skipped = 0
+        """Steps that were not saved since the one before was still being written."""
+        self.health = OutsideStorage()
         self._args, self._world = args, world
-        self._newest_saved: int | None = None  # of this process, and not known to be complete
-        self._deletion: threading.Thread | None = None
-        self._told = False
+        self._memory = SharedMemory()
+        self._process: WriteProcess | None = None
+        self._order: Order | None = None  # the last one
+        self._afterwards: list[Callable[[], object]] = []
+        self._attempt = 0
+        self._store, self._host, self._port, self._token = _meeting_place(world)
         if world.rank == 0:
-            _try("what is left of deleted checkpoints stays", lambda: empty_trash(Path(args.save)))
+            _try("what is left of unfinished checkpoints stays",
+                 lambda: write_files.delete_unfinished(Path(args.save)))
 
     # ---- save
 
     def save(self, iteration: int, model: list[Any], optimizer: Any, scheduler: Any, flops: Any,
              save: Callable[[], object] | None = None) -> None:
-        """`save` does it in the place of save_checkpoint, if it is given. Collective."""
-        if self._by_itself(iteration, in_its_loop=save is not None):
+        """Copies the state and returns. `save` calls save_checkpoint as Megatron's loop does; None: a loop by hand.
+        Collective."""
+        if self._by_itself(iteration, in_its_loop=save is not None) or not self._is_free(iteration):
             return
-        self._tell()
         if save is None:
-            from megatron.training import checkpointing
-
             _gather_params(model)
-            checkpointing.save_checkpoint(iteration, model, optimizer, scheduler, flops)
-        else:
-            save()
-        if self._world.rank == 0:
-            _try(f"iteration {iteration} will never be deleted", lambda: mark(self._directory(iteration)))
-        self._newest_saved = iteration
-        self._delete_old()
+            save = partial(_save_checkpoint, iteration, model, optimizer, scheduler, flops)
+        content = unwritten.build(self._args, save)
+        place = self._copied(iteration, content)
+        if place is not None and self._process is not None:
+            self._afterwards = content.afterwards
+            self._order = Order(os.path.abspath(self._args.save), iteration, self._token, self.keep, place)
+            self._process.send(self._order)
 
     def _by_itself(self, iteration: int, in_its_loop: bool) -> bool:
-        """Whether Megatron has saved this iteration by itself, or will at the end of its loop. Saving it once more
-        would overwrite it. The same on every rank."""
+        """Whether Megatron saves this iteration by itself, or will at the end of its loop."""
         interval: int = getattr(self._args, "save_interval", None) or 0
         if interval > 0 and iteration % interval == 0:
             return True
         if in_its_loop and iteration == getattr(self._args, "train_iters", None):
             return True
-        return bool(self._world.gather(self._newest_known() == iteration)[0])
+        return self._order is not None and self._order.iteration == iteration
 
-    def _newest_known(self) -> int | None:
-        """As tracked, but None also if it cannot be read now. A step is then saved once more, and nothing is deleted
-        before it can be read; a load must not use this."""
+    def _is_free(self, iteration: int) -> bool:
+        """Whether nothing is being written on any rank. Starts the processes if there are none, or one of them has
+        ended: then the others may wait for it. Collective."""
+        self.look()
+        process = self._process
+        busy, alive = zip(*self._world.gather((process is not None and process.busy,
+                                               process is not None and process.alive())), strict=True)
+        if not all(alive):
+            self._start(alive.index(False))
+        elif any(busy):
+            self._skip(iteration)
+            return False
+        return True
+
+    def _skip(self, iteration: int) -> None:
+        self.skipped += 1
+        if self._world.rank == 0:
+            level = logging.WARNING if self.skipped == 1 else logging.INFO
+            log.log(level, "iteration %d is not written to storage, since the one before is still being written (%d "
+                    "skipped so far): choose a longer save_storage_interval, or faster storage", iteration,
+                    self.skipped)
+
+    def _start(self, gone: int) -> None:
+        """`gone`: a rank whose process has ended, or was never there."""
+        if self._process is not None:
+            if self._process.busy and self._order is not None:
+                self._failed(self._order.iteration, f"the process of rank {gone} has ended")
+            self._process.end()
+        self._attempt += 1
+        self._process = WriteProcess(self._memory.descriptor, Meeting(
+            self._world.rank, self._world.size, self._host, self._port, self._attempt))
+
+    def _copied(self, iteration: int, content: unwritten.Unwritten) -> Place | None:
+        """Without what is to be done afterwards, which only this process can do. None if a rank has no memory for it.
+        Collective."""
+        place, fault = None, None
         try:
-            return tracked(self._args.save)
-        except errors.IoError as error:
-            log.debug("%s", error)
-            return None
-
-    def _tell(self) -> None:
-        if not self._told and not getattr(self._args, "async_save", False) and self._world.rank == 0:
-            log.warning("Megatron's own saves to storage (storage_format framework) stop the training until they are "
-                        "written; with --async-save they do not")
-        self._told = True
-
-    def _directory(self, iteration: int) -> Path:
-        return Path(self._args.save, f"{_PREFIX}{iteration:07d}")
+            place = self._memory.copy(unwritten.Unwritten(content.files, content.sharded, content.threads))
+        except Exception as error:  # as for any other save: training continues
+            fault = f"{type(error).__name__}: {error}"
+        faults = self._world.gather(fault)
+        for rank, of_rank in enumerate(faults):
+            if of_rank is not None:
+                self._failed(iteration, f"rank {rank} could not copy it: {of_rank}")
+                return None
+        return place
 
     # ---- afterwards
 
-    def look(self, finalize: bool) -> None:
-        """To be called at each iteration. finalize: Megatron's loop does not do it. Collective then."""
-        if self._newest_saved is None:
+    def look(self, timeout: float = 0) -> None:
+        """To be called at each iteration. Learns what has become of the last save, for which it waits that long."""
+        outcome = None if self._process is None else self._process.outcome(timeout)
+        if outcome is None:
             return
-        if finalize:
-            self._finalize(blocking=False)
-        self._delete_old()
+        if outcome.fault is not None:
+            self._failed(outcome.iteration, outcome.fault)
+        else:
+            self._succeeded(outcome)
 
-    def finish(self) -> None:
-        """Waits for what is being written. Collective."""
-        if self._newest_saved is not None:
-            self._finalize(blocking=True)
-            self._delete_old()
-        self.close()
+    def _succeeded(self, outcome: Outcome) -> None:
+        self.health.worked()
+        log.log(logging.INFO if self._world.rank == 0 else logging.DEBUG, "iteration %d is in %s", outcome.iteration,
+                self._args.save)
+        afterwards, self._afterwards = self._afterwards, []
+        for act in afterwards:
+            act()
+
+    def _failed(self, iteration: int, why: str) -> None:
+        directory = Path(self._args.save, f"iter_{iteration:07d}")
+        text = f"{directory} was not written: {why}"
+        self.health.failed(iteration, text)
+        log.log(logging.ERROR if self._world.rank == 0 else logging.DEBUG, "%s", text)
+
+    def finish(self, timeout: float) -> bool:
+        """Waits for what is being written. Returns whether the last one of this start is there, if there was one."""
+        self.look(timeout)
+        if self._process is not None and self._process.busy and self._order is not None:
+            self._failed(self._order.iteration, f"it took longer than {timeout:g} s at the end of the training")
+        if self.health.well:
+            return True
+        if self._world.rank == 0:
+            log.warning("the last step for storage is not there (see the log), so the agents keep their memory for "
+                        "linger_s: start the job again to continue from it")
+        return False
 
     def close(self) -> None:
-        if self._deletion is not None:
-            self._deletion.join()
-
-    def _finalize(self, blocking: bool) -> None:
-        from megatron.training import async_utils
-
-        async_utils.maybe_finalize_async_save(blocking=blocking)
-
-    def _delete_old(self) -> None:
-        """When the newest is complete, in a thread: large directories take long."""
-        if self._world.rank != 0 or self._newest_saved is None:
-            return
-        current = self._newest_known()
-        if current is None or current < self._newest_saved:
-            return
-        self._newest_saved = None
-        self.close()
-        self._deletion = threading.Thread(
-            target=_try, args=("old checkpoints could not be deleted",
-                               lambda: delete_old(Path(self._args.save), _PREFIX, self.keep, current)), daemon=True)
-        self._deletion.start()
+        """Ends what is being written: it leaves nothing that Megatron would load."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self._memory.close()
 
     # ---- load
 
@@ -178,6 +211,27 @@ class StockSaves:
             yield
         finally:
             vars(args).update(before)
+
+
+def _meeting_place(world: World) -> tuple[Any, str, int, str]:
+    """A store of the first rank, where it is, and a name for this start that is the same on all ranks. Collective."""
+    if world.size == 1:
+        return None, "", 0, secrets.token_hex(4)
+    first = world.rank == 0
+    stores: Any = dist
+    store = stores.TCPStore("localhost", 0, is_master=True, wait_for_workers=False) if first else None
+    host = os.environ.get("MASTER_ADDR") or socket.gethostname()
+    here = socket.gethostname(), host, 0 if store is None else store.port, secrets.token_hex(4)
+    everywhere = world.gather(here)
+    _, host, port, token = everywhere[0]
+    on_one_node = len({name for name, *_ in everywhere}) == 1
+    return store, "localhost" if on_one_node else host, port, token
+
+
+def _save_checkpoint(*state: Any) -> None:
+    from megatron.training import checkpointing
+
+    checkpointing.save_checkpoint(*state)
 
 
 def _same(one: str, other: str | None) -> bool:

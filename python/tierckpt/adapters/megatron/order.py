@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trainer and the process that writes its files tell each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..shared_copy import Place
+
+PREFIX = "iter_"
+UNFINISHED = f"tmp-{PREFIX}"
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the processes of all ranks meet: a store of torch.distributed."""
+
+    rank: int
+    size: int
+    host: str
+    port: int
+    attempt: int  # to find each other: those of the same number
+
+
+@dataclass(frozen=True)
+class Order:
+    """One checkpoint, the same one on every rank."""
+
+    save: str
+    iteration: int
+    token: str
+    """Makes the name of the unfinished directory differ from those of other starts."""
+    keep: int
+    content: Place
+    """Of an Unwritten, in the shared memory."""
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.save, f"{PREFIX}{self.iteration:07d}")
+
+    @property
+    def unfinished(self) -> Path:
+        return Path(self.save, f"{UNFINISHED}{self.iteration:07d}-{self.token}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """For the log."""
+
+    level: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of an order. After a fault the process ends."""
+
+    iteration: int
+    fault: str | None = None
