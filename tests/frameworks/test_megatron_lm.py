@@ -215,7 +215,7 @@ def sharded_tensors(directory):
                                  dtype=metadata.state_dict_metadata[name].properties.dtype) for name in names}
     dcp.load(tensors, storage_reader=FileSystemReader(directory), no_dist=True)
     assert len(tensors) > 10
-    whole = {name: tensor for name, tensor in tensors.items() if "gbuf_idx" not in name}  # else with gaps of any content
+    whole = {name: tensor for name, tensor in tensors.items() if "gbuf_idx" not in name}  # that one has gaps
     return {**whole, "names": sorted(metadata.state_dict_metadata)}
 
 

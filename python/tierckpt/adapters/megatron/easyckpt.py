@@ -36,7 +36,6 @@ from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
 from ..framework_format import for_framework, is_framework
-from ..trained import STORAGE_TIMEOUT_S
 from .description import Description
 from .settings import LogFile, change, interval, log_file_of_node
 from .stock_saves import StockSaves
@@ -169,7 +168,8 @@ class _Attached:
         self._asked = iteration
         self.progress.at(iteration, flops)
         self.checkpoint.save_checkpoint(iteration, to_storage)
-        if to_storage:
+        if to_storage and self.stock is not None:
+            self.stock.finish()  # for the one before
             self._save_stock(iteration, None)
 
     def load(self) -> int | None:
@@ -270,7 +270,7 @@ class _Job:
             stock = self.attached.stock
             if stock is not None:
                 if job_done:
-                    job_done = stock.finish(STORAGE_TIMEOUT_S)
+                    job_done = stock.finish()
                 stock.close()
             self.attached.checkpoint.close(job_done)
         if self.log_file is not None:
@@ -459,7 +459,7 @@ def checkpoint() -> Checkpoint | None:
 def wait_for_stock() -> None:
     """Before an ordered exit: waits for what is being written with storage_format framework."""
     if _job is not None and _job.attached is not None and _job.attached.stock is not None:
-        _job.attached.stock.finish(STORAGE_TIMEOUT_S)
+        _job.attached.stock.finish()
 
 
 def saves_stock() -> bool:

@@ -10,6 +10,10 @@ PREFIX = "iter_"
 UNFINISHED = f"tmp-{PREFIX}"
 
 
+def directory_of(save: str, iteration: int) -> Path:
+    return Path(save, f"{PREFIX}{iteration:07d}")
+
+
 @dataclass(frozen=True)
 class Meeting:
     """Where the processes of all ranks meet: a store of torch.distributed."""
@@ -35,7 +39,7 @@ class Order:
 
     @property
     def directory(self) -> Path:
-        return Path(self.save, f"{PREFIX}{self.iteration:07d}")
+        return directory_of(self.save, self.iteration)
 
     @property
     def unfinished(self) -> Path:

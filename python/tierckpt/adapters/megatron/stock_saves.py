@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,8 +23,9 @@ from ...core.outside_storage import OutsideStorage
 from ...runtime.world import World
 from ..api_compat import RequiredApi, usable
 from ..shared_copy import Place, SharedMemory
+from ..trained import STORAGE_TIMEOUT_S
 from . import unwritten, write_files
-from .order import Meeting, Order, Outcome
+from .order import Meeting, Order, Outcome, directory_of
 from .tracker import tracked
 from .write_process import WriteProcess
 
@@ -58,7 +60,8 @@ class StockSaves:
         self._args, self._world = args, world
         self._memory = SharedMemory()
         self._process: WriteProcess | None = None
-        self._order: Order | None = None  # the last one
+        self._order: Order | None = None  # the last one that has not failed
+        self._sent_at = 0.0
         self._afterwards: list[Callable[[], object]] = []
         self._attempt = 0
         self._store, self._host, self._port, self._token = _meeting_place(world)
@@ -82,6 +85,7 @@ class StockSaves:
         if place is not None and self._process is not None:
             self._afterwards = content.afterwards
             self._order = Order(os.path.abspath(self._args.save), iteration, self._token, self.keep, place)
+            self._sent_at = time.monotonic()
             self._process.send(self._order)
 
     def _by_itself(self, iteration: int, in_its_loop: bool) -> bool:
@@ -109,6 +113,9 @@ class StockSaves:
 
     def _skip(self, iteration: int) -> None:
         self.skipped += 1
+        took = time.monotonic() - self._sent_at
+        if self._order is not None and took > STORAGE_TIMEOUT_S:
+            self.health.failed(iteration, f"{self._order.directory} is not written yet, after {took:.0f} s")
         if self._world.rank == 0:
             level = logging.WARNING if self.skipped == 1 else logging.INFO
             log.log(level, "iteration %d is not written to storage, since the one before is still being written (%d "
@@ -143,7 +150,8 @@ class StockSaves:
     # ---- afterwards
 
     def look(self, timeout: float = 0) -> None:
-        """To be called at each iteration. Learns what has become of the last save, for which it waits that long."""
+        """To be called at each iteration. Learns what has become of the last save, for which it waits that long in
+        seconds."""
         outcome = None if self._process is None else self._process.outcome(timeout)
         if outcome is None:
             return
@@ -161,12 +169,12 @@ class StockSaves:
             act()
 
     def _failed(self, iteration: int, why: str) -> None:
-        directory = Path(self._args.save, f"iter_{iteration:07d}")
-        text = f"{directory} was not written: {why}"
+        text = f"{directory_of(self._args.save, iteration)} was not written: {why}"
+        self._order = None
         self.health.failed(iteration, text)
         log.log(logging.ERROR if self._world.rank == 0 else logging.DEBUG, "%s", text)
 
-    def finish(self, timeout: float) -> bool:
+    def finish(self, timeout: float = STORAGE_TIMEOUT_S) -> bool:
         """Waits for what is being written. Returns whether the last one of this start is there, if there was one."""
         self.look(timeout)
         if self._process is not None and self._process.busy and self._order is not None:
