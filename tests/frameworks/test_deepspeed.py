@@ -238,6 +238,20 @@ def test_in_its_own_format_memory_wins_if_it_is_newer(nursery, tmp_path, site, o
     stock_files(site)
 
 
+def test_in_its_own_format_other_ranks_go_on_as_stock_deepspeed_does(nursery, tmp_path, site, own_format):
+    """DeepSpeed does that without ZeRO."""
+    arguments = {"nursery": nursery, "kind": "z0-fp32"}
+    Case(nursery, tmp_path, "z0-fp32", own_format).killed(die_at=5, written=True)
+    site.kill_agents()
+    directory = stock_files(site)
+    stock = run(tmp_path, "ds_files:go_on_stock", world=4, directory=str(directory), **arguments)
+    ours = run(tmp_path, "ds_training:train", world=4, steps=6, config=own_format, **arguments)
+    assert [rank[0] for rank in ours] == [rank[0] for rank in stock] == [4] * 4
+    for (_, _, losses, _), (_, _, _, of_stock) in zip(ours[2:], stock[2:], strict=True):  # generators are new there
+        assert losses[0] == of_stock
+    assert saved_in(directory) == ["global_step4", "global_step6", "latest"]
+
+
 def test_in_its_own_format_what_one_rank_could_not_write_is_not_loaded(nursery, tmp_path, site, own_format):
     arguments = {"nursery": nursery, "world": 2, "kind": "z2-bf16", "config": own_format}
     ranks = run(tmp_path, "ds_files:own_format", steps=5, fail_at=4, **arguments)

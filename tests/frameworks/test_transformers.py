@@ -215,6 +215,18 @@ def test_with_its_own_format_memory_wins_if_it_is_newer(own_format, site, uninte
     assert versions(site) == []
 
 
+def test_with_its_own_format_another_number_of_ranks_goes_on_as_the_plain_trainer_does(own_format, site):
+    job = own_format
+    job.killed(2, die_at=5, sure=3, stage="written", **THREE)
+    site.kill_agents()
+    other = job.output_dir.with_name("other")
+    shutil.copytree(job.output_dir, other)
+    ranks = job.train(1, **THREE)
+    assert [rank["resumed"] for rank in ranks] == [3] and versions(site) == []
+    assert job.checkpoints() == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
+    assert_equal(ranks, job.train(1, config=None, output_dir=str(other), **LOGGED))
+
+
 def test_with_its_own_format_max_ckpt_num_counts_directories(own_format, site):
     job = own_format
     (job.output_dir / "checkpoint-1").mkdir(parents=True)
