@@ -81,6 +81,7 @@ def test_directory_of_another_is_left_alone(ranks, save):
     faults = ranks.write(2)
     assert all(f"rank 0: IoError: {save}/iter_0000002 is there already" in fault for fault in faults)
     assert names(save) == ["iter_0000002"] and (save / "iter_0000002/theirs").exists()
+    assert not any(process.alive() for process in ranks.processes)
     ranks.start()
     assert ranks.write(4) == [None, None] and tracked(str(save)) == 4
 

@@ -89,21 +89,22 @@ class StockSaves:
             self._process.send(self._order)
 
     def _by_itself(self, iteration: int, in_its_loop: bool) -> bool:
-        """Whether Megatron saves this iteration by itself, or will at the end of its loop."""
+        """Whether Megatron saves this iteration by itself, or will at the end of its loop. The same on every rank."""
         interval: int = getattr(self._args, "save_interval", None) or 0
         if interval > 0 and iteration % interval == 0:
             return True
-        if in_its_loop and iteration == getattr(self._args, "train_iters", None):
-            return True
-        return self._order is not None and self._order.iteration == iteration
+        return in_its_loop and iteration == getattr(self._args, "train_iters", None)
 
     def _is_free(self, iteration: int) -> bool:
-        """Whether nothing is being written on any rank. Starts the processes if there are none, or one of them has
-        ended: then the others may wait for it. Collective."""
+        """Whether nothing is being written on any rank, and not this iteration was written last. Starts the processes
+        if there are none, or one of them has ended: then the others may wait for it. Collective."""
         self.look()
         process = self._process
-        busy, alive = zip(*self._world.gather((process is not None and process.busy,
-                                               process is not None and process.alive())), strict=True)
+        busy, alive, same = zip(*self._world.gather((
+            process is not None and process.busy, process is not None and process.alive(),
+            self._order is not None and self._order.iteration == iteration)), strict=True)
+        if all(same):
+            return False
         if not all(alive):
             self._start(alive.index(False))
         elif any(busy):

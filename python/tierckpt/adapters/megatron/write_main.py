@@ -61,10 +61,10 @@ def _obey(connection: Connection, memory_fd: int) -> None:
             store = store or _meet(meeting)
             write_files.write(order, read_copy(memory_fd, order.content))
         except BaseException as error:
-            log.debug("iteration %d was not written", order.iteration, exc_info=True)
-            connection.send(Outcome(order.iteration, _first_fault(store, f"{type(error).__name__}: {error}")))
+            fault = _first_fault(store, f"{type(error).__name__}: {error}")
             if meeting.rank == 0:
                 write_files.discard(order)
+            connection.send(Outcome(order.iteration, fault))
             return
         connection.send(Outcome(order.iteration))
 

@@ -61,6 +61,8 @@ class WriteProcess:
                 said: Line | Outcome = self._connection.recv()
                 if isinstance(said, Outcome):
                     self._order = None
+                    if said.fault is not None:
+                        self.end()
                     return said
                 log.log(said.level, "%s", said.text)
             return None
