@@ -306,10 +306,10 @@ def test_in_its_own_format_only_old_directories_of_ours_are_deleted(own_format, 
 
 
 def test_in_its_own_format_async_save_changes_nothing(own_format, tmp_path, site, nursery):
-    own_format("plain", "--async-save", "--async-strategy", "mcore", die_at=5)
+    own_format("plain", "--async-save", die_at=5)
     site.kill_agents()
     assert [rank[0] for rank in stock(tmp_path, nursery, "plain", own_format.directory)] == [5, 5]
-    assert all(first == 5 for first, _ in own_format("plain", "--async-save", "--async-strategy", "mcore"))
+    assert all(first == 5 for first, _ in own_format("plain", "--async-save"))
     assert_no_versions(site)
 
 
