@@ -10,8 +10,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ static void run(const struct child *child, struct store *store)
 
 static tck_status_t watch(struct child *child, pid_t pid, struct error *err)
 {
-    int pidfd = pidfd_open(pid, 0);
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* glibc has wrappers since 2.36 */
     if (pidfd < 0) {
         return error_set(err, errno == ESRCH ? TCK_ERR_NOENT : status_of_errno(errno), "watch process %d: %m", pid);
     }
@@ -105,7 +105,7 @@ tck_status_t child_adopt(struct child *child, pid_t pid, struct error *err)
 void child_terminate(const struct child *child)
 {
     if (child->pidfd >= 0) {
-        (void)pidfd_send_signal(child->pidfd, SIGTERM, NULL, 0); /* fails only if it has just ended */
+        (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGTERM, NULL, 0); /* fails only if it has just ended */
     }
 }
 
