@@ -40,9 +40,9 @@ def installed(top, tmp_path_factory):
     return where / "site"
 
 
-def script(installed):
-    beside = installed / "bin" / "tierckpt"
-    return beside if beside.exists() else Path(sysconfig.get_path("scripts")) / "tierckpt"
+def script(installed, name="tierckpt"):
+    beside = installed / "bin" / name
+    return beside if beside.exists() else Path(sysconfig.get_path("scripts")) / name
 
 
 def environment(installed):
@@ -56,13 +56,14 @@ def test_installed_package_saves(installed, site, tmp_path):
     assert out.strip().startswith(str(installed))
 
 
-def test_script_starts_the_command_without_torch(installed, tmp_path):
+@pytest.mark.parametrize("name", ["tierckpt", "tierckptd", "tierckpt-supervisor"])
+def test_script_starts_its_program_without_torch(installed, tmp_path, name):
     blocked = tmp_path / "torch.py"
     blocked.write_text("raise ImportError('torch is not for this')\n")
     env = {**environment(installed), "PYTHONPATH": f"{installed}:{tmp_path}"}
-    out = subprocess.run([str(script(installed)), "--help"], check=True, env=env, capture_output=True,
+    out = subprocess.run([str(script(installed, name)), "--help"], check=True, env=env, capture_output=True,
                          text=True).stdout
-    assert out.startswith("Usage: tierckpt")
+    assert out.startswith(f"Usage: {name} ")
 
 
 def test_what_is_missing_is_named_in_one_line(top, tmp_path):
