@@ -6,10 +6,12 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 say() { printf '%s\n' "$*"; }
 die() { printf '%s\n' "$*" >&2; exit 1; }
 
-# Names of packages in deploy/packages.txt; "all" includes those for tests.
+# Names of packages in deploy/packages.txt: those that Tierckpt needs (run), also those for tests (all), or those of
+# packages alone (packages).
 package_names() {
     sed -e '/^#/d' -e '/^$/d' "$top/deploy/packages.txt" |
-        awk -v all="$1" '/^\[tests\]/ { if (all != "all") exit; next } { print $1 }'
+        awk -v which="$1" 'BEGIN { section = "run" } /^\[/ { section = substr($1, 2, length($1) - 2); next }
+            section == which || (which == "all" && section != "packages") { print $1 }'
 }
 
 missing_packages() {
@@ -32,7 +34,7 @@ drop_present_tools() {
     done
 }
 
-# install_missing all|run: returns 2 if this user may not install them, after a line that names what is missing.
+# install_missing all|run|packages: returns 2 if this user may not install them, after a line that names what is missing.
 install_missing() {
     local missing
     missing=$(missing_packages "$1" | drop_present_tools)
