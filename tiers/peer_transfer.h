@@ -41,6 +41,7 @@ struct transfer {
     uint32_t verified; /* chunks checked */
     uint32_t moving;   /* pushes or receives in flight */
     uint32_t checking; /* jobs in the pool */
+    bool held;         /* a put's next chunk may not be sent yet */
     bool stalled;      /* a push failed: the other side's reason or the end of the session will follow */
     uint8_t *seen;     /* one bit per chunk received */
     uint64_t progress_ms;

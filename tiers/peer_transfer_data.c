@@ -25,6 +25,20 @@ struct crc_job {
 
 /* ---- sending ---- */
 
+static bool is_paced(const struct transfer *transfer)
+{
+    return transfer->own && transfer->peer->peers->setup.pace.take != NULL;
+}
+
+static void note_arrived(const struct transfer *transfer)
+{
+    const struct tier_pace *pace = &transfer->peer->peers->setup.pace;
+
+    if (is_paced(transfer) && pace->arrived != NULL) {
+        pace->arrived(pace->ctx);
+    }
+}
+
 static void on_pushed(void *ctx, bool ok)
 {
     struct transfer *transfer = ctx;
@@ -33,6 +47,7 @@ static void on_pushed(void *ctx, bool ok)
     transfer->moving--;
     peer->pushing--;
     peer->peers->ended_any = true;
+    note_arrived(transfer);
     if (ok) {
         transfer_note_progress(transfer);
     } else {
@@ -45,6 +60,20 @@ static bool can_push(const struct transfer *transfer)
 {
     return transfer->sending && transfer->state == MOVING && !transfer->stalled &&
            transfer->next_chunk < transfer->count;
+}
+
+/* Takes what the next chunk needs, or holds the transfer back. */
+static bool take_next(struct transfer *transfer)
+{
+    const struct tier_pace *pace = &transfer->peer->peers->setup.pace;
+    uint32_t bytes = chunk_size(transfer->offer.image_bytes, transfer->next_chunk);
+    bool was_held = transfer->held;
+
+    transfer->held = is_paced(transfer) && !pace->take(pace->ctx, bytes);
+    if (was_held && !transfer->held) {
+        transfer_note_progress(transfer);
+    }
+    return !transfer->held;
 }
 
 static void push_next(struct transfer *transfer)
@@ -66,6 +95,7 @@ static void push_next(struct transfer *transfer)
     if (status != TCK_OK) {
         transfer->moving--;
         peer->pushing--;
+        note_arrived(transfer);
         transfer_give_up(transfer, status, "a chunk could not be sent");
     }
 }
@@ -76,7 +106,7 @@ void transfers_pump(struct peer *peer)
     struct transfer *transfer = peer->peers->transfers;
 
     while (peer->up != NULL && peer->pushing < PUSHES_PER_PEER && transfer != NULL) {
-        if (transfer->peer == peer && can_push(transfer)) {
+        if (transfer->peer == peer && can_push(transfer) && take_next(transfer)) {
             push_next(transfer);
         } else {
             transfer = transfer->next;
@@ -108,6 +138,7 @@ void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size
     }
     transfer->seen[chunk.index / 8] |= bit;
     transfer->moving++;
+    transfer_note_progress(transfer); /* its sender may have held it back until now */
     return transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES;
 }
 

@@ -18,15 +18,24 @@ static void expire(struct transfer *transfer)
     }
 }
 
+/* How long it may make no progress. The sender of a copy may hold it back for longer than a chunk takes. */
+static uint32_t patience_ms(const struct transfer *transfer)
+{
+    const struct peers_setup *setup = &transfer->peer->peers->setup;
+    bool held = !transfer->own && !transfer->sending && transfer->moving == 0;
+
+    return held && setup->held_timeout_ms != 0 ? setup->held_timeout_ms : setup->transfer_timeout_ms;
+}
+
 static struct transfer *find_late(const struct peers *peers, uint64_t now_ms)
 {
     for (struct transfer *transfer = peers->transfers; transfer != NULL; transfer = transfer->next) {
         uint64_t last_ms = transfer->progress_ms;
-        bool waits = transfer->moving > 0 || (transfer->state != ENDED && transfer->checking == 0);
+        bool waits = transfer->moving > 0 || (transfer->state != ENDED && transfer->checking == 0 && !transfer->held);
 
         /* It may only be waiting for its turn while others move. */
         last_ms = last_ms > transfer->peer->progress_ms ? last_ms : transfer->peer->progress_ms;
-        if (waits && now_ms > last_ms && now_ms - last_ms >= peers->setup.transfer_timeout_ms) {
+        if (waits && now_ms > last_ms && now_ms - last_ms >= patience_ms(transfer)) {
             return transfer;
         }
     }

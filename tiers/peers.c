@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "tiers/peer.h"
-#include "tiers/peer_internal.h"
+#include "tiers/peer_transfer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,6 +232,13 @@ void peers_free(struct peers *peers)
 const struct node_info *peers_self(const struct peers *peers)
 {
     return &peers->self;
+}
+
+void peers_resume(struct peers *peers)
+{
+    for (size_t i = 0; i < peers->count; i++) {
+        transfers_pump(peers->list[i]);
+    }
 }
 
 bool peers_are_listening(const struct peers *peers)

@@ -26,6 +26,7 @@ struct persistent_setup {
     /* Called whenever a blocking call has made progress; may be NULL. Not used with a pool. */
     void (*moved)(void *ctx);
     void *moved_ctx;
+    struct tier_pace pace; /* of puts */
     /* A term known to be claimed in the job's directory, which must therefore exist; 0: none. */
     uint64_t claimed;
 };
@@ -137,6 +138,8 @@ must_check tck_status_t persistent_forget(struct persistent *p, uint64_t *term_o
  * it. A file whose write, sync or close fails is abandoned and never synced again: the next put uses a new name. */
 must_check tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done,
                                        void *ctx, struct error *err);
+/* Puts that were held back ask again. */
+void persistent_resume(struct persistent *p);
 /* Called by the coordinator when all shards of the version are in the stage: checks that each file exists with its
  * size, writes the manifest, syncs, publishes by rename, syncs the directory, calls done, and then applies
  * max_ckpt_num. TCK_ERR_DENIED once a higher term than the coordinator's is claimed; the version itself may be of an

@@ -294,6 +294,20 @@ static void write_moved(void *ctx, uint32_t part)
     persistent_moved(op->p);
 }
 
+static bool write_take(void *ctx, uint64_t bytes)
+{
+    const struct file_write *op = ctx;
+    const struct tier_pace *pace = &op->p->pace;
+    return is_given_up(op) || pace->take == NULL || pace->take(pace->ctx, bytes);
+}
+
+void persistent_resume(struct persistent *p)
+{
+    if (p->uring != NULL) {
+        uring_resume(p->uring);
+    }
+}
+
 static void write_opened(void *ctx, bool canceled)
 {
     struct file_write *op = ctx;
@@ -311,6 +325,7 @@ static void write_opened(void *ctx, bool canceled)
                                      .bytes = op->item->image_bytes,
                                      .progress = op->item->progress,
                                      .part = write_moved,
+                                     .take = write_take,
                                      .done = write_ended};
         status = uring_start(op->p->uring, &ask, &op->outcome);
     }

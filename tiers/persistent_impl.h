@@ -23,6 +23,7 @@ struct persistent {
     struct pool *pool;
     const struct config *config;
     struct uring *uring;
+    struct tier_pace pace;
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */

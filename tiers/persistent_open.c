@@ -547,6 +547,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
     *p = (struct persistent){.loop = setup->loop,
                              .pool = setup->pool,
                              .config = setup->config,
+                             .pace = setup->pace,
                              .moved = setup->moved,
                              .moved_ctx = setup->moved_ctx,
                              .job_fd = -1,

@@ -23,6 +23,16 @@ struct tier_item {
     struct progress *progress; /* of calls to storage; the caller's until done. NULL: not tracked */
 };
 
+/* Holds puts back, so that they disturb the training as little as possible. All in the loop's thread. */
+struct tier_pace {
+    /* Whether so many bytes may be sent now; if so, they count as sent. Else the tier asks again when it is told to
+     * (peers_resume, persistent_resume). NULL: nothing is held back. */
+    bool (*take)(void *ctx, uint64_t bytes);
+    /* A chunk that was taken has reached the other side, or never will. NULL: this does not matter. */
+    void (*arrived)(void *ctx);
+    void *ctx;
+};
+
 typedef void tier_done_fn(void *ctx, const struct error *outcome); /* outcome->code TCK_OK: done, verified */
 
 #endif

@@ -23,6 +23,7 @@ struct transfer {
     uint64_t next; /* first byte that is not requested yet */
     uint32_t in_flight;
     bool syncing; /* its fdatasync was submitted */
+    bool held;    /* may not send its next part yet */
     struct error outcome;
     struct transfer *next_in_list;
 };
@@ -194,15 +195,20 @@ static void transfer_settle(struct uring *uring, struct transfer *transfer)
     free(transfer);
 }
 
-/* Puts the transfer's next request into the slot. */
+/* Puts the transfer's next request into the slot, unless the transfer is held back. */
 static void slot_fill(struct request *slot, struct transfer *transfer)
 {
     uint64_t left = transfer->ask.bytes - transfer->next;
     uint32_t most = transfer->ask.direction == URING_WRITE ? WRITE_BYTES : URING_PART_BYTES;
+    uint32_t len = left < most ? (uint32_t)left : most;
+    transfer->held = len > 0 && transfer->ask.take != NULL && !transfer->ask.take(transfer->ask.ctx, len);
+    if (transfer->held) {
+        return;
+    }
     slot->transfer = transfer;
     slot->sync = left == 0;
     slot->offset = transfer->next;
-    slot->len = left < most ? (uint32_t)left : most;
+    slot->len = len;
     slot->filled = 0;
     slot->tries = 0;
     transfer->next += slot->len;
@@ -216,7 +222,7 @@ static void slot_fill(struct request *slot, struct transfer *transfer)
 static struct transfer *next_wanting(const struct uring *uring)
 {
     struct transfer *transfer = uring->transfers;
-    while (transfer != NULL && !transfer_wants_request(transfer)) {
+    while (transfer != NULL && (transfer->held || !transfer_wants_request(transfer))) {
         transfer = transfer->next_in_list;
     }
     return transfer;
@@ -225,12 +231,12 @@ static struct transfer *next_wanting(const struct uring *uring)
 /* May fail transfers; the caller settles those that have nothing in flight. */
 static void fill_slots(struct uring *uring)
 {
+    for (struct transfer *transfer = uring->transfers; transfer != NULL; transfer = transfer->next_in_list) {
+        transfer->held = false;
+    }
     for (uint32_t i = 0; i < URING_DEPTH && !uring->closing; i++) {
-        struct transfer *transfer = next_wanting(uring);
-        if (transfer == NULL) {
-            return;
-        }
-        if (uring->requests[i].transfer == NULL) {
+        struct transfer *transfer;
+        while (uring->requests[i].transfer == NULL && (transfer = next_wanting(uring)) != NULL) {
             slot_fill(&uring->requests[i], transfer);
         }
     }
@@ -367,6 +373,13 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *ask, 
         free(transfer);
     }
     return status;
+}
+
+void uring_resume(struct uring *uring)
+{
+    if (!uring->closing) {
+        resume_transfers(uring);
+    }
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */

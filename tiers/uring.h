@@ -39,10 +39,15 @@ struct uring_transfer {
     uring_part_fn *part;       /* may be NULL */
     uring_done_fn *done;
     void *ctx;
+    /* Before a part of a write is sent: whether so many bytes may go now. If not, it asks again in uring_resume. NULL:
+     * they may. */
+    bool (*take)(void *ctx, uint64_t bytes);
 };
 
 /* fd, name and data remain the caller's and must not change until done, which runs later, exactly once, unless this
  * fails. A file shorter than bytes is TCK_ERR_CORRUPT. Transfers are served in the order in which they were started. */
 must_check tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err);
+/* Transfers that were held back ask again. */
+void uring_resume(struct uring *uring);
 
 #endif

@@ -84,6 +84,12 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
     return TCK_OK;
 }
 
+/* What is written here is too small to be held back. */
+void uring_resume(struct uring *uring)
+{
+    (void)uring;
+}
+
 void uring_free(struct uring *uring)
 {
     struct error outcome;

@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 
 #define RIG_HEARTBEAT_MS 20
+#define RIG_TRANSFER_MS  2000
 #define RIG_TIMEOUT_MS   400
 #define RIG_JOB          "job"
 
@@ -31,6 +32,7 @@ struct agent {
     size_t offers, stored, pulled, pull_dones;
     struct error stored_outcome;
     bool beat_silent;
+    struct tier_pace pace; /* set before agent_open */
 };
 
 /* A done callback's memory. */

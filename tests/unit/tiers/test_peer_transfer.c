@@ -247,3 +247,94 @@ Test(peer_transfer, is_given_up_on_both_sides_when_the_sender_ends)
     cr_expect_eq(outcome.calls, 1);
     cr_expect_eq(b.stored, b.offers);
 }
+
+/* ---- held back --------------------------------------------------------------------------------------------------- */
+
+static struct {
+    bool open;
+    size_t asked, taken, arrived;
+    uint64_t bytes;
+} gate;
+
+static bool gate_take(void *ctx, uint64_t bytes)
+{
+    (void)ctx;
+    gate.asked++;
+    gate.taken += gate.open;
+    gate.bytes += gate.open ? bytes : 0;
+    return gate.open;
+}
+
+static void gate_arrived(void *ctx)
+{
+    (void)ctx;
+    gate.arrived++;
+}
+
+static void set_up_gate(void)
+{
+    gate.open = false;
+    rig_open();
+    a.pace = (struct tier_pace){.take = gate_take, .arrived = gate_arrived};
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+}
+
+TestSuite(peer_held, .init = set_up_gate, .fini = tear_down, .timeout = 60);
+
+Test(peer_held, a_put_waits_longer_than_a_transfer_may_stand_still_and_then_goes_on)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    put();
+    rig_run_ms(RIG_TRANSFER_MS * 3 / 2);
+    cr_assert_eq(outcome.calls, 0, "%s", outcome.err.text);
+    cr_assert_eq(gate.taken, 0);
+    gate.open = true;
+    peers_resume(a.peers);
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    cr_assert_eq(gate.bytes, ODD, "each byte is taken once");
+    cr_assert_eq(gate.arrived, gate.taken);
+    expect_equal_slots();
+}
+
+Test(peer_held, a_receiver_does_not_wait_for_ever)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    put();
+    rig_run_until(&b.stored, 1);
+    cr_assert_eq(b.stored_outcome.code, TCK_ERR_TIMEDOUT, "%s", b.stored_outcome.text);
+}
+
+Test(peer_held, what_others_fetch_is_not_held_back)
+{
+    slot_fill(&b.slot, ODD);
+    slot_empty(&a.slot, ODD);
+    struct tier_item item = slot_item(&a.slot);
+    item.root = b.slot.root;
+    get(&item);
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    outcome.calls = 0;
+    a.slot.root = item.root;
+    struct error err;
+    struct tier_item back = slot_item(&b.slot);
+    cr_assert_eq(peer_get(to_a, 1, &back, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    cr_assert_eq(gate.asked, 0);
+}
+
+Test(peer_held, a_session_that_ends_ends_what_is_held_back)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    put();
+    rig_run_ms(100);
+    agent_close(&b);
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_neq(outcome.err.code, TCK_OK);
+}

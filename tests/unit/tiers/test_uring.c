@@ -151,7 +151,7 @@ static void check_parts(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT);
     cr_assert_eq(ftruncate(fd, (off_t)bytes), 0);
-    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, NULL, part_arrived, ended, &waiting};
+    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, NULL, part_arrived, ended, &waiting, NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert_eq(waiting.parts, 6);
@@ -239,8 +239,8 @@ Test(uring, ends_many_transfers_at_once_each_with_its_own_bytes)
         snprintf(names[i], sizeof(names[i]), "f%u", i);
         data[i] = buffer(MIB * 3 / 2 * i + 4096, i);
         fds[i] = open_file(names[i], O_RDWR | O_CREAT | O_DIRECT);
-        struct uring_transfer ask = {URING_WRITE, fds[i], names[i], data[i], MIB * 3 / 2 * i + 4096,
-                                     NULL,        NULL,   ended,    &waiting};
+        struct uring_transfer ask = {URING_WRITE, fds[i], names[i], data[i],  MIB * 3 / 2 * i + 4096,
+                                     NULL,        NULL,   ended,    &waiting, NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     loop_run(loop);
@@ -257,6 +257,91 @@ Test(uring, ends_many_transfers_at_once_each_with_its_own_bytes)
     close_engine();
 }
 
+static bool open_gate;
+static uint64_t taken, asked;
+static struct waiting held_waiting;
+
+static bool take_if_open(void *ctx, uint64_t bytes)
+{
+    (void)ctx;
+    asked++;
+    taken += open_gate ? bytes : 0;
+    return open_gate;
+}
+
+static void open_later(void *ctx)
+{
+    (void)ctx;
+    cr_assert_eq(held_waiting.ended, 0, "it has ended without what it needs");
+    open_gate = true;
+    uring_resume(uring);
+}
+
+static void check_held(enum uring_way way)
+{
+    size_t bytes = 21 * MIB;
+    uint8_t *data = buffer(bytes, 3), *back = buffer(bytes, 4);
+    held_waiting = (struct waiting){.left = 1};
+    open_gate = false;
+    taken = asked = 0;
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT);
+    struct uring_transfer ask = {.direction = URING_WRITE,
+                                 .fd = fd,
+                                 .name = "file",
+                                 .data = data,
+                                 .bytes = bytes,
+                                 .done = ended,
+                                 .ctx = &held_waiting,
+                                 .take = take_if_open};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    cr_assert_eq(asked, 1, "what is held back asks once, not in a circle");
+    uring_resume(uring);
+    cr_assert_eq(asked, 2);
+    struct loop_timer *timer;
+    cr_assert_eq(loop_timer_add(loop, open_later, NULL, &timer), TCK_OK);
+    loop_timer_set(timer, 20, false);
+    loop_run(loop);
+    loop_timer_remove(timer);
+    cr_assert_eq(held_waiting.ended, 1);
+    cr_assert_eq(taken, bytes, "each byte is taken once");
+    cr_assert_eq(pread(fd, back, bytes, 0), (ssize_t)bytes);
+    cr_assert(memcmp(back, data, bytes) == 0);
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(back);
+    free(data);
+}
+
+Test(uring, holds_a_write_back_until_it_may_go)
+{
+    check_held(URING_IF_ALLOWED);
+    check_held(URING_NEVER);
+}
+
+Test(uring, what_is_held_back_does_not_hold_back_others)
+{
+    struct waiting free_waiting = {.left = 1};
+    uint8_t *data = buffer(5 * MIB, 5);
+    open_gate = false;
+    held_waiting = (struct waiting){.left = 1};
+    open_engine(URING_IF_ALLOWED);
+    int fd = open_file("a", O_RDWR | O_CREAT);
+    struct uring_transfer ask = {URING_WRITE, fd,   "held", data,          5 * MIB,
+                                 NULL,        NULL, ended,  &held_waiting, take_if_open};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    ask = (struct uring_transfer){URING_WRITE, fd, "free", data, 5 * MIB, NULL, NULL, ended, &free_waiting, NULL};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    loop_run(loop);
+    cr_assert(free_waiting.ended == 1 && held_waiting.ended == 0);
+    close_engine();
+    cr_assert_eq(held_waiting.ended, 1, "the end of the engine ends it, too");
+    close(fd);
+    remove_file("a");
+    free(data);
+}
+
 static void check_cancel(enum uring_way way)
 {
     enum { COUNT = 5 };
@@ -265,7 +350,7 @@ static void check_cancel(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT);
     for (int i = 0; i < COUNT; i++) {
-        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting};
+        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting, NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     close_engine();
