@@ -86,7 +86,8 @@ struct shared_status {
     struct shared_trouble storage_trouble;
     _Atomic uint64_t decided_below; /* every lower step of this term is decided; written after the steps above */
     /* also written by the client */
-    struct stall_board stalls; /* since it has this page */
+    struct stall_board stalls;   /* since it has this page */
+    _Atomic uint64_t step_at_ns; /* clock_ns when current_step ended; written before current_step */
 };
 
 /* ---- what each message holds (schema.h) ---------------------------------------------------------------------- */

@@ -53,5 +53,6 @@ void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step
         atomic_store_explicit(&shared->step_ns, pacer->step_ns, memory_order_relaxed);
     }
     pacer->last_call_ns = now_ns;
+    atomic_store_explicit(&shared->step_at_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&shared->current_step, step, memory_order_release);
 }

@@ -17,7 +17,7 @@ struct pacer {
  * due: 0 stands for "none" on the shared status. */
 tck_due_t pacer_due(struct pacer *pacer, const struct shared_status *shared, uint64_t step);
 
-/* Publishes the step and the mean time per step in the shared status. */
+/* Publishes the step, when it ended, and the mean time per step in the shared status. */
 void pacer_tick(struct pacer *pacer, struct shared_status *shared, uint64_t step, uint64_t now_ns);
 
 #endif

@@ -631,6 +631,7 @@ static void take_step(void *ctx)
     for (uint32_t r = 0; r < launch->count; r++) {
         struct rank *rank = &launch->ranks[r];
         if (rank->status != NULL) {
+            atomic_store(&rank->status->step_at_ns, sim.us * 1000);
             atomic_store(&rank->status->current_step, launch->step);
             atomic_store(&rank->status->step_ns, job.step_us * 1000);
         }

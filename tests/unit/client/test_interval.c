@@ -59,6 +59,7 @@ Test(interval, tick_publishes_the_step_and_its_smoothed_time)
         pacer_tick(&pacer, &shared, step, step * 8000);
     }
     cr_assert_eq(shared.current_step, 199);
+    cr_assert_eq(shared.step_at_ns, 199 * 8000);
     cr_assert_leq(shared.step_ns, 8100);
     cr_assert_geq(shared.step_ns, 7900);
 }
