@@ -7,6 +7,7 @@
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/pace/pacing.h"
 #include "agent/parts.h"
 #include "agent/peer_messages.h"
 #include "agent/replication/peer_rpc.h"
@@ -183,6 +184,7 @@ static void replica_done(void *ctx, const struct error *outcome)
         log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s failed: %s", op->item.version.term,
                  op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
     }
+    pacing_end(op->tc->needs.agent->pacing, LANE_COPIES);
     replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : refusal_of(outcome->code));
     pin(op->tc, op->slot, EVENT_UNPIN);
     free(op);
@@ -206,11 +208,13 @@ static void replicate(struct term_context *tc, const struct action *a)
                                       .crcs = segment_crcs(d->segment, k),
                                       .root = node_slot(tc->node, a->slot)->root};
     }
+    pacing_begin(tc->needs.agent->pacing, LANE_COPIES, a->version, segment_info(d->segment).image_bytes);
     if (op == NULL || tc->peers[a->node] == NULL ||
         peer_put(tc->peers[a->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
         struct replica_op failed = op != NULL ? *op : (struct replica_op){.node = a->node, .shard = a->shard};
         failed.item.version = a->version;
         free(op);
+        pacing_end(tc->needs.agent->pacing, LANE_COPIES);
         replica_event(tc, &failed, false, REFUSAL_HOLDER_LOST);
         pin(tc, a->slot, EVENT_UNPIN);
         slot_op_end(tc->needs.agent->slot_ops);
@@ -227,6 +231,7 @@ static void grant(struct term_context *tc, const struct action *a)
     }
     memset(tc->refused, 0, sizeof(tc->refused));
     tally_save_begun(&tc->needs.agent->tally, a->version, clock_ms());
+    pacing_saves(tc->needs.agent->pacing, a->version.step);
     uint32_t *slots = calloc(tc->setup.shard_count ? tc->setup.shard_count : 1, sizeof(*slots));
     struct msg_grant m = {.seq = client->begin_seq, .step = a->version.step, .slots = slots};
     for (uint32_t i = 0; slots != NULL && i < tc->setup.shard_count; i++) {

@@ -21,6 +21,7 @@
 #include "agent/membership/start_config.h"
 #include "agent/metrics/metrics.h"
 #include "agent/open_parts.h"
+#include "agent/pace/pacing.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
@@ -261,6 +262,7 @@ void agent_free(struct agent *agent)
     hard_state_free(agent->state);
     fdstore_free(agent->fdstore);
     trace_free(agent->trace);
+    pacing_free(agent->pacing);
     secret_wipe(&agent->secret);
     loop_free(agent->loop);
     presence_free(agent->presence);

@@ -21,6 +21,7 @@
 #include "agent/membership/save_dir_check.h"
 #include "agent/membership/start_config.h"
 #include "agent/metrics/metrics.h"
+#include "agent/pace/pacing.h"
 #include "agent/peer_messages.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/restore.h"
@@ -41,6 +42,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "tiers/memory.h"
+#include "tiers/peer.h"
 #include "tiers/persistent.h"
 #include "tiers/sd_notify.h"
 
@@ -174,10 +176,46 @@ static uint64_t claimed_term(const struct agent *agent)
     return kept->save_dir == hard_state_save_dir(&agent->config) ? kept->term.joined : 0;
 }
 
+static void lane_resumed(void *ctx, enum lane lane)
+{
+    const struct agent *agent = ctx;
+    if (lane == LANE_COPIES) {
+        peers_resume(agent->peers);
+    } else {
+        persistent_resume(agent->persistent);
+    }
+}
+
+static bool hurries(const void *ctx)
+{
+    const struct agent *agent = ctx;
+    return agent->leaving || idle_exit_is_asked(agent->idle_exit);
+}
+
+static tck_status_t open_pacing(struct agent *agent, struct error *err)
+{
+    const struct pacing_setup setup = {.config = &agent->config,
+                                       .loop = agent->loop,
+                                       .clients = &agent->clients,
+                                       .term = &agent->term_context,
+                                       .resume = lane_resumed,
+                                       .hurries = hurries,
+                                       .ctx = agent};
+    return pacing_new(&setup, &agent->pacing, err);
+}
+
+static bool take_for_drain(void *ctx, uint64_t bytes)
+{
+    return pacing_take(ctx, LANE_DRAIN, bytes);
+}
+
 static tck_status_t open_storage(struct agent *agent, struct error *err)
 {
-    struct persistent_setup setup = {
-        .loop = agent->loop, .pool = agent->io, .config = &agent->config, .claimed = claimed_term(agent)};
+    struct persistent_setup setup = {.loop = agent->loop,
+                                     .pool = agent->io,
+                                     .config = &agent->config,
+                                     .pace = {.take = take_for_drain, .ctx = agent->pacing},
+                                     .claimed = claimed_term(agent)};
     tck_status_t status = persistent_new(&setup, &agent->persistent, err);
     if (status != TCK_OK) {
         return status; /* its text contains the path */
@@ -473,7 +511,8 @@ static tck_status_t open_drain(struct agent *agent, struct error *err)
                                       .storage_ops = agent->storage_ops,
                                       .health = agent->health,
                                       .adopt = &agent->adopt,
-                                      .scrub = agent->scrub};
+                                      .scrub = agent->scrub,
+                                      .pacing = agent->pacing};
     return drain_new(&setup, &agent->drain, err);
 }
 
@@ -527,10 +566,11 @@ typedef tck_status_t open_fn(struct agent *agent, struct error *err);
 
 tck_status_t open_parts(struct agent *agent, struct error *err)
 {
-    static open_fn *const opens[] = {
-        open_presence,   open_threads,      open_fdstore,  open_memory, open_storage, open_catalog,      open_messages,
-        open_health,     open_storage_work, open_trainers, open_ends,   open_terms,   open_connectivity, open_claims,
-        open_membership, open_fetches,      open_recovery, open_scrubs, open_drain,   open_metrics,      open_trace};
+    static open_fn *const opens[] = {open_presence,   open_threads, open_fdstore,  open_memory,       open_pacing,
+                                     open_storage,    open_catalog, open_messages, open_health,       open_storage_work,
+                                     open_trainers,   open_ends,    open_terms,    open_connectivity, open_claims,
+                                     open_membership, open_fetches, open_recovery, open_scrubs,       open_drain,
+                                     open_metrics,    open_trace};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);

@@ -33,6 +33,7 @@ struct membership;
 struct memory;
 struct metadata;
 struct metrics;
+struct pacing;
 struct peers;
 struct persistent;
 struct pool;
@@ -78,6 +79,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct catalog *catalog; /* NULL if it cannot be opened: it is only a hint */
     struct peers *peers;
     struct adopt_setup adopt;
+    struct pacing *pacing; /* of copies and drains */
     struct slot_ops *slot_ops;
     struct rpc *rpc;
     struct replica_setup replicas;

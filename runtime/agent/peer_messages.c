@@ -10,6 +10,7 @@
 #include "agent/membership/connectivity.h"
 #include "agent/membership/job_holders.h"
 #include "agent/membership/reservation.h"
+#include "agent/pace/pacing.h"
 #include "agent/parts.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/recover_ask.h"
@@ -385,6 +386,18 @@ static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *i
     replica_pull_done(&agent->replicas, from, item);
 }
 
+/* ---- how fast copies go ------------------------------------------------------------------------------------------ */
+
+static bool take_for_copy(void *ctx, uint64_t bytes)
+{
+    return pacing_take(ctx, LANE_COPIES, bytes);
+}
+
+static void copy_arrived(void *ctx)
+{
+    pacing_arrived(ctx);
+}
+
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
 /* All addresses of an agent have the same port. */
@@ -429,6 +442,13 @@ static uint32_t round_ms(const struct config *config)
     return (back_ms < HOLDER_ANSWER_MS ? (uint32_t)back_ms : HOLDER_ANSWER_MS) / 4 * 3;
 }
 
+/* A version that is undecided for longer is aborted, whatever its copies do. */
+static uint32_t held_timeout_ms(const struct config *config)
+{
+    uint32_t moving_ms = 3 * config->peer_timeout_ms;
+    return config->version_timeout_ms > moving_ms ? config->version_timeout_ms : moving_ms;
+}
+
 tck_status_t peer_messages_open(struct agent *agent, struct error *err)
 {
     const struct config *c = &agent->config;
@@ -445,6 +465,8 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .timeout_ms = c->peer_timeout_ms,
         .round_ms = round_ms(c),
         .transfer_timeout_ms = 3 * c->peer_timeout_ms,
+        .held_timeout_ms = held_timeout_ms(c),
+        .pace = {.take = take_for_copy, .arrived = copy_arrived, .ctx = agent->pacing},
         .ctx = agent,
         .beat = make_beat,
         .beat_got = handle_beat,

@@ -109,6 +109,13 @@ static const struct field fields[] = {
      .help = "number of snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
     {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",
      .help = "number of copies of each shard in distinct domains, including the node's own; 1: no replicas"},
+    {.name = "target_inflation",
+     .offset = offsetof(struct config, target_inflation_ppm),
+     .type = FIELD_SHARE,
+     .default_text = "0.01",
+     .help =
+         "by which part of its time copies and drains may make a step longer: they are spread over the time between "
+         "versions accordingly; 0: they go as fast as they can"},
     {NUMBER(block_time_ms, 1, DAY_MS), .default_text = "2000",
      .help = "how long a save may block the training while it waits for the agent"},
     {NUMBER(linger_s, 0, 365 * DAY_S), .default_text = "600",

@@ -43,11 +43,13 @@ struct config {
     enum redundancy redundancy;
     struct interval save_mem_interval;
     struct interval save_storage_interval;
-    uint32_t max_ckpt_num;     /* published versions kept; 0: all */
-    uint64_t memory_cap_bytes; /* of all segments of this agent; 0: half of the machine's memory */
-    uint32_t slots;            /* per shard: 2 or 3 */
-    uint32_t copies;           /* of each shard in distinct domains, including the node's own; 1: no replicas */
-    uint32_t block_time_ms;    /* a save waits at most this long for the agent */
+    uint32_t max_ckpt_num;         /* published versions kept; 0: all */
+    uint64_t memory_cap_bytes;     /* of all segments of this agent; 0: half of the machine's memory */
+    uint32_t slots;                /* per shard: 2 or 3 */
+    uint32_t copies;               /* of each shard in distinct domains, including the node's own; 1: no replicas */
+    uint32_t target_inflation_ppm; /* what copies and drains may cost a step, in millionths of its time; 0: they are not
+                                      held back */
+    uint32_t block_time_ms;        /* a save waits at most this long for the agent */
     uint32_t storage_timeout_ms;
     uint32_t linger_s; /* an agent without trainers exits after this */
     uint32_t grace_s;  /* an agent that gets SIGTERM drains the newest version first, for at most this long */

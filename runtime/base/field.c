@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN_MAX            64             /* bytes of a refused value in its error */
+#define SHOWN_MAX            64 /* bytes of a refused value in its error */
+#define SHARE_MAX            0.5
+#define PPM                  1e6
 #define NUMBER_TEXT          32             /* holds a number or an interval */
 #define INTERVAL_STEPS_MAX   1000000000000u /* step + interval never wraps */
 #define INTERVAL_SECONDS_MIN 1e-3
@@ -209,6 +211,29 @@ static tck_status_t set_interval(const struct field *f, const char *text, struct
     return TCK_OK;
 }
 
+static bool parse_share(const char *text, uint32_t *out)
+{
+    size_t span = strspn(text, "0123456789.");
+    char *end;
+    double share = strtod(text, &end);
+    bool percent = strcmp(end, "%") == 0;
+    share = percent ? share / 100 : share;
+    if (span == 0 || end != text + span || (*end != '\0' && !percent) || share > SHARE_MAX) {
+        return false;
+    }
+    *out = (uint32_t)(share * PPM + 0.5);
+    return true;
+}
+
+static tck_status_t set_share(const struct field *f, const char *text, uint32_t *at, struct error *err)
+{
+    if (!parse_share(text, at)) {
+        return error_set(err, TCK_ERR_CONFIG, "%s: \"%.*s\" is not a part of the whole, 0.01 or \"1%%\", from 0 to %g",
+                         f->name, SHOWN_MAX, text, SHARE_MAX);
+    }
+    return TCK_OK;
+}
+
 static tck_status_t set_word(const struct field *f, const char *text, uint32_t *at, struct error *err)
 {
     const struct word *word = word_find(f, text);
@@ -242,6 +267,8 @@ tck_status_t field_set(const struct field *f, void *base, const char *text, cons
         return set_interval(f, text, at, err);
     case FIELD_WORD:
         return set_word(f, text, at, err);
+    case FIELD_SHARE:
+        return set_share(f, text, at, err);
     }
     return error_set(err, TCK_ERR_INTERNAL, "%s: field without a type", f->name);
 }
@@ -258,6 +285,7 @@ static const struct {
     [FIELD_BYTES] = {true, true, "a number of bytes or a text such as \"64GiB\""},
     [FIELD_INTERVAL] = {true, true, "a number of steps or a text such as \"30s\""},
     [FIELD_WORD] = {false, true, "a text"},
+    [FIELD_SHARE] = {true, true, "a number such as 0.01 or a text such as \"1%\""},
 };
 
 void field_takes(const struct field *f, char *out, size_t cap)
@@ -268,6 +296,7 @@ void field_takes(const struct field *f, char *out, size_t cap)
         [FIELD_PATH] = "a path",
         [FIELD_BYTES] = "bytes, \"64GiB\"",
         [FIELD_INTERVAL] = "steps, \"30s\", \"off\"",
+        [FIELD_SHARE] = "0.01, \"1%\"",
     };
     if (f->type == FIELD_NUMBER) {
         snprintf(out, cap, "%u to %u", f->min, f->max);
@@ -292,8 +321,13 @@ tck_status_t field_decode(const struct field *f, void *base, const json_t *value
     const char *text = json_str(value);
     char digits[NUMBER_TEXT];
     uint64_t number;
+    double share;
     if (text != NULL) {
         return type_json[f->type].text ? field_set(f, base, text, dir, err) : wrong_type(f, value, err);
+    }
+    if (f->type == FIELD_SHARE && json_f64(value, &share)) {
+        snprintf(digits, sizeof(digits), "%.9g", share);
+        return field_set(f, base, digits, dir, err);
     }
     if (!type_json[f->type].number || !json_u64(value, &number)) {
         return wrong_type(f, value, err);
@@ -362,6 +396,8 @@ bool field_add(json_t *object, const struct field *f, const void *base)
         return add_interval(object, f->name, at);
     case FIELD_WORD:
         return add_word(object, f, *(const uint32_t *)at);
+    case FIELD_SHARE:
+        return json_add_f64(object, f->name, *(const uint32_t *)at / PPM);
     }
     return false;
 }

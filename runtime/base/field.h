@@ -26,6 +26,7 @@ enum field_type {
     FIELD_BYTES,    /* uint64_t, also as "64GiB" */
     FIELD_INTERVAL, /* struct interval */
     FIELD_WORD,     /* an enum, by its words */
+    FIELD_SHARE,    /* uint32_t, millionths: 0.01 or "1%", at most a half */
 };
 
 struct word {

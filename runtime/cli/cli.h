@@ -78,6 +78,7 @@ void text_time(uint64_t wall_ms, char *out, size_t cap);         /* "2026-03-01 
 void text_version(const json_t *version, char *out, size_t cap); /* "3.120", "-" if none */
 const char *text_of(const json_t *object, const char *key);      /* "" if missing */
 uint64_t number_of(const json_t *object, const char *key);       /* 0 if missing */
+double real_of(const json_t *object, const char *key);           /* 0 if missing */
 bool flag_of(const json_t *object, const char *key);
 bool text_first_line(const char *path, char *out, size_t cap); /* of a file; false and "" if it has none */
 

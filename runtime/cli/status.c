@@ -13,6 +13,7 @@
 
 #define PAUSE_NS    200000000
 #define IDLE_MAX_MS 3000 /* nothing is being drained, and the version is not there: it will not come */
+#define SPREAD_MOST 0.899 /* PACE_SPREAD_MAX, printed and read back */
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
 
@@ -150,6 +151,40 @@ static void write_metrics(FILE *to, const json_t *metrics)
     }
 }
 
+static void write_rate(FILE *to, const char *what, double bytes_per_second)
+{
+    char rate[32] = "unlimited";
+    if (bytes_per_second >= 1) {
+        text_bytes((uint64_t)bytes_per_second, rate, sizeof(rate));
+    }
+    fprintf(to, ", %s %s%s", what, rate, bytes_per_second >= 1 ? "/s" : "");
+}
+
+/* How fast copies and drains go, and what they cost. */
+static void write_pacing(FILE *to, const json_t *pacing)
+{
+    double target = real_of(pacing, "target_inflation");
+    if (pacing == NULL || target <= 0) {
+        return;
+    }
+    fprintf(to, "pacing");
+    write_rate(to, "copies", real_of(pacing, "copies_bytes_per_second"));
+    write_rate(to, "drain", real_of(pacing, "drain_bytes_per_second"));
+    if (number_of(pacing, "pairs") == 0) {
+        fprintf(to, "; step inflation is not known yet (target %.3g %%)\n", 100 * target);
+        return;
+    }
+    double low = real_of(pacing, "inflation_low");
+    fprintf(to, "; step inflation %.2f %% (95 %%: %.2f to %.2f; target %.3g %%)\n", 100 * real_of(pacing, "inflation"),
+            100 * low, 100 * real_of(pacing, "inflation_high"), 100 * target);
+    if (low > target && real_of(pacing, "spread") >= SPREAD_MOST) {
+        fprintf(to,
+                "WARNING: copies and drains make steps longer than target_inflation allows although they go as slowly "
+                "as the time between versions permits: save less often (save_mem_interval, "
+                "save_storage_interval)\n");
+    }
+}
+
 void cli_write_status(FILE *to, const json_t *answer)
 {
     const json_t *memory = json_get(answer, "memory");
@@ -166,6 +201,7 @@ void cli_write_status(FILE *to, const json_t *answer)
             number_of(answer, "undecided"));
     fprintf(to, "memory %s of %s in %" PRIu64 " segments, pages of %" PRIu64 " KiB\n", used, cap,
             number_of(memory, "segments"), number_of(memory, "page_bytes") >> 10);
+    write_pacing(to, json_get(answer, "pacing"));
     write_held_back(to, answer);
     write_copies(to, answer);
     if (text_of(answer, "passed_over")[0] != '\0') {

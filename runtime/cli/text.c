@@ -47,6 +47,13 @@ const char *text_of(const json_t *object, const char *key)
     return text != NULL ? text : "";
 }
 
+double real_of(const json_t *object, const char *key)
+{
+    double value = 0;
+    (void)json_f64(json_get(object, key), &value);
+    return value;
+}
+
 uint64_t number_of(const json_t *object, const char *key)
 {
     uint64_t value = 0;

@@ -229,6 +229,23 @@ static uint64_t node_count(const struct report *r)
     return count;
 }
 
+static json_t *pacing_json(const struct pacing_figures *f)
+{
+    json_t *json = json_object();
+    json_add_f64(json, "target_inflation", f->target);
+    json_add_f64(json, "spread", f->spread);
+    json_add_f64(json, "copies_bytes_per_second", f->rate[LANE_COPIES]);
+    json_add_f64(json, "drain_bytes_per_second", f->rate[LANE_DRAIN]);
+    json_add_bool(json, "reads_network_counters", f->gated);
+    json_add_u64(json, "pairs", f->inflation.pairs);
+    if (f->inflation.pairs > 0) {
+        json_add_f64(json, "inflation", f->inflation.mean);
+        json_add_f64(json, "inflation_low", f->inflation.low);
+        json_add_f64(json, "inflation_high", f->inflation.high);
+    }
+    return json;
+}
+
 /* The measurements that `tierckpt tune` uses. */
 static json_t *training_json(const struct report *r)
 {
@@ -272,6 +289,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "metrics", metrics_json(agent->metrics));
     json_add(json, "training", training_json(&r));
     json_add(json, "transfer", transfer_json(&r));
+    json_add(json, "pacing", pacing_json(&r.pacing));
     json_add_u64(json, "drain_ms", r.tally.drain_ms);
     if (r.in_term.joined) {
         add_term(json, &r.in_term, agent);

@@ -5,6 +5,7 @@
 
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
+#include "agent/pace/pacing.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/state/adopt.h"
@@ -47,6 +48,7 @@ static void drain_end(struct drain_op *op, bool ok)
         driver_step_node(tc, &event);
     }
     storage_end(&op->storage);
+    pacing_end(op->drain->needs.pacing, LANE_DRAIN);
     free(op);
 }
 
@@ -136,6 +138,16 @@ static void drain_next(struct drain_op *op)
     }
 }
 
+/* What this node writes of a version. */
+static uint64_t bytes_here(const struct term_context *tc)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        bytes += tc->shards[i].drains_here ? segment_info(tc->local_shards[i].segment).image_bytes : 0;
+    }
+    return bytes;
+}
+
 void drain_begin(struct drain *drain, struct term_context *tc, const struct action *a)
 {
     struct version version = a->version;
@@ -154,6 +166,7 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     *op = (struct drain_op){.drain = drain, .tc = tc, .version = version, .attempt = a->attempt};
     op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
     storage_begin(&op->storage, drain->needs.storage_ops, tc);
+    pacing_begin(drain->needs.pacing, LANE_DRAIN, version, bytes_here(tc));
     failpoint(drain, begun);
     drain_next(op);
 }

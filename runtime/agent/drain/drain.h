@@ -13,6 +13,7 @@
 struct adopt_setup;
 struct config;
 struct health;
+struct pacing;
 struct persistent;
 struct scrub;
 struct storage_ops;
@@ -28,6 +29,7 @@ struct drain_setup {
     struct health *health;
     const struct adopt_setup *adopt;
     struct scrub *scrub;
+    struct pacing *pacing;
 };
 
 /* This node's parts of versions since this agent started. */

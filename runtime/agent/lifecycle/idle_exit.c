@@ -173,6 +173,11 @@ void idle_exit_ask(struct idle_exit *x)
     idle_exit_tick(x);
 }
 
+bool idle_exit_is_asked(const struct idle_exit *x)
+{
+    return x->asked_ms != 0;
+}
+
 bool idle_exit_is_job_done(const struct idle_exit *x)
 {
     return x->job_done;

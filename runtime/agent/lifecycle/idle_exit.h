@@ -36,6 +36,7 @@ void idle_exit_job_done(struct idle_exit *x);
 void idle_exit_stop(struct idle_exit *x, bool forced);
 /* The system wants the agent to end: what is committed now and only in memory is drained first, for at most grace_s. */
 void idle_exit_ask(struct idle_exit *x);
+bool idle_exit_is_asked(const struct idle_exit *x);
 bool idle_exit_is_job_done(const struct idle_exit *x);
 
 #endif

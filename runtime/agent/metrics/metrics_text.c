@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define MS 3u /* decimals of seconds that are known in milliseconds, */
-#define NS 9u /* in nanoseconds */
+#define MS  3u /* decimals of seconds that are known in milliseconds, */
+#define PPM 6u /* of parts that are known in millionths, */
+#define NS  9u /* in nanoseconds */
 
 static void plain(struct exposition *x, uint64_t value)
 {
@@ -422,6 +423,41 @@ static void bytes_moved(struct exposition *x, const struct report *r)
     moved(x, "storage", "out", r->drains.bytes);
 }
 
+/* ---- pacing ---- */
+
+/* An estimate may be below 0, since steps are not all alike; the format has no such values here. */
+static void part(struct exposition *x, const char *name, const char *value, double number)
+{
+    const struct label label = {name, value};
+    exposition_sample(x, &label, name != NULL, number > 0 ? (uint64_t)(number * 1e6 + 0.5) : 0, PPM);
+}
+
+static void inflation(struct exposition *x, const struct report *r)
+{
+    const struct inflation *e = &r->pacing.inflation;
+    if (e->pairs > 0) {
+        part(x, "bound", "low", e->low);
+        part(x, "bound", "mean", e->mean);
+        part(x, "bound", "high", e->high);
+    }
+}
+
+static void target_inflation(struct exposition *x, const struct report *r)
+{
+    part(x, NULL, NULL, r->pacing.target);
+}
+
+static void pace_spread(struct exposition *x, const struct report *r)
+{
+    part(x, NULL, NULL, r->pacing.spread);
+}
+
+static void pace_rate(struct exposition *x, const struct report *r)
+{
+    labelled(x, "tier", "peer", (uint64_t)r->pacing.rate[LANE_COPIES]);
+    labelled(x, "tier", "storage", (uint64_t)r->pacing.rate[LANE_DRAIN]);
+}
+
 /* ---- storage and memory -------------------------------------------------------------------------------------- */
 
 static void storage_good(struct exposition *x, const struct report *r)
@@ -570,6 +606,17 @@ static const struct {
     {"tierckpt_transferred_bytes_total", "tier, direction", FAMILY_COUNTER,
      "Bytes of shards that were saved (memory) and that went to and came from other nodes (peer) and storage.",
      bytes_moved},
+    /* pacing */
+    {"tierckpt_step_inflation_ratio", "bound", FAMILY_GAUGE,
+     "By which part of its time copies and drains make a step longer, while they run: mean and 95 % interval of this "
+     "node's last measurements; 0 if it is below.",
+     inflation},
+    {"tierckpt_step_inflation_target_ratio", "", FAMILY_GAUGE, "What target_inflation allows; 0: nothing is held back.",
+     target_inflation},
+    {"tierckpt_pace_spread_ratio", "", FAMILY_GAUGE,
+     "Part of the time between versions that the bytes of one are spread over.", pace_spread},
+    {"tierckpt_pace_bytes_per_second", "tier", FAMILY_GAUGE,
+     "Rate at which the last copies (peer) and the last drain (storage) began; 0: not limited.", pace_rate},
     /* storage and memory */
     {"tierckpt_storage_good", "", FAMILY_GAUGE, "0: something on storage has failed and has not succeeded since.",
      storage_good},

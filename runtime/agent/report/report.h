@@ -6,6 +6,7 @@
 
 #include "agent/drain/drain.h"
 #include "agent/lifecycle/fdstore.h"
+#include "agent/pace/pacing.h"
 #include "agent/recovery/recover.h"
 #include "agent/replication/fetch.h"
 #include "agent/scrub/memory_scrub.h"
@@ -94,6 +95,7 @@ struct report {
     struct fetch_counts fetches;
     struct drain_counts drains;
     struct recovery_counts recoveries;
+    struct pacing_figures pacing;
 };
 
 struct agent;

@@ -4,6 +4,7 @@
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/pace/pacing.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/state/adopt.h"
@@ -51,6 +52,22 @@ const struct kept *hard_state_get(const struct hard_state *state)
 {
     (void)state;
     return &kept;
+}
+
+static uint32_t paced; /* drains that have begun and not ended */
+
+void pacing_begin(struct pacing *p, enum lane lane, struct version of, uint64_t bytes)
+{
+    (void)p;
+    cr_assert(lane == LANE_DRAIN && version_is(of, version) && bytes > 0);
+    paced++;
+}
+
+void pacing_end(struct pacing *p, enum lane lane)
+{
+    (void)p;
+    cr_assert_eq(lane, LANE_DRAIN);
+    paced--;
 }
 
 void driver_step_node(struct term_context *term_context, const struct event *event)

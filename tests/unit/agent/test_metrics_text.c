@@ -337,3 +337,17 @@ Test(exposition, labels_that_do_not_fit_are_not_written_either)
     exposition_sample(&x, NULL, 0, 1, 0);
     cr_assert_null(exposition_end(&x, &len));
 }
+
+Test(metrics_text, step_inflation_is_left_out_until_it_is_known)
+{
+    struct report r = in_a_term();
+    expect_no_sample(&r, "tierckpt_step_inflation_ratio");
+    r.pacing = (struct pacing_figures){.target = 0.01,
+                                       .spread = 0.5,
+                                       .rate = {[LANE_COPIES] = 2e9},
+                                       .inflation = {.pairs = 9, .mean = 0.0042, .low = -0.001, .high = 0.0095}};
+    expect_line(&r, "tierckpt_step_inflation_ratio{job_id=\"llm\",node=\"n7\",bound=\"mean\"} 0.004200");
+    expect_line(&r, "tierckpt_step_inflation_ratio{job_id=\"llm\",node=\"n7\",bound=\"low\"} 0.000000");
+    expect_line(&r, "tierckpt_step_inflation_target_ratio{job_id=\"llm\",node=\"n7\"} 0.010000");
+    expect_line(&r, "tierckpt_pace_bytes_per_second{job_id=\"llm\",node=\"n7\",tier=\"peer\"} 2000000000");
+}

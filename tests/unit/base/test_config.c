@@ -480,3 +480,32 @@ Test(config, explains_every_field_that_it_prints)
     cr_assert_eq(json_len(json), count);
     json_free(json);
 }
+
+static uint32_t target_of(const char *value)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "{\"save_dir\":\"/s\",\"target_inflation\":%s}", value);
+    return loaded(text).target_inflation_ppm;
+}
+
+Test(config, a_part_is_a_number_or_a_text_with_or_without_percent)
+{
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\"}").target_inflation_ppm, 10000);
+    cr_assert_eq(target_of("0.02"), 20000);
+    cr_assert_eq(target_of("\"2%\""), 20000);
+    cr_assert_eq(target_of("\"0.005\""), 5000);
+    cr_assert_eq(target_of("0"), 0);
+    cr_assert_eq(target_of("\"50%\""), 500000);
+    static const char *const bad[] = {"1", "-0.01", "51%", "", "1 %", "%", "0.01x"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char member[128], error[256];
+        snprintf(member, sizeof(member), "\"target_inflation\":\"%s\"", bad[i]);
+        snprintf(error, sizeof(error),
+                 "target_inflation: \"%s\" is not a part of the whole, 0.01 or \"1%%\", from 0 to 0.5", bad[i]);
+        expect_refused(member, error);
+    }
+    expect_refused("\"target_inflation\":1",
+                   "target_inflation: \"1\" is not a part of the whole, 0.01 or \"1%\", from 0 to 0.5");
+    expect_refused("\"target_inflation\":[1]",
+                   "target_inflation: must be a number such as 0.01 or a text such as \"1%\", not [1]");
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What is held back and when, with a clock and a trainer of the test's. */
+#include "agent/pace/nic_counter.h"
+#include "agent/pace/pacing.h"
+
+#include "agent/driver/term_context.h"
+#include "agent/ipc/client.h"
+#include "base/config.h"
+#include "base/loop.h"
+#include "base/message.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MS    UINT64_C(1000000)
+#define S     UINT64_C(1000000000)
+#define MIB   (UINT64_C(1) << 20)
+#define CHUNK (4 * MIB)
+#define TERM  3
+
+static uint64_t fake_ns = 100 * S, tick_ns;
+static struct config config;
+static struct loop *loop;
+static struct shared_status shared;
+static struct client trainer;
+static struct client *clients = &trainer;
+static struct term_context term, *term_now = &term;
+static struct pacing *pacing;
+static bool hurry;
+static uint32_t resumed;
+
+uint64_t __wrap_clock_ns(void);
+uint64_t __wrap_clock_ns(void)
+{
+    return fake_ns += tick_ns;
+}
+
+static void on_resume(void *ctx, enum lane lane)
+{
+    (void)ctx, (void)lane;
+    resumed++;
+}
+
+static bool hurries(const void *ctx)
+{
+    (void)ctx;
+    return hurry;
+}
+
+static void set_up(void)
+{
+    struct error err;
+    cr_assert_eq(config_load(NULL, "{\"save_dir\":\"/x\",\"net_device\":\"none_such\"}", &config, &err), TCK_OK, "%s",
+                 err.text);
+    cr_assert_eq(loop_new(&loop, &err), TCK_OK, "%s", err.text);
+    term.world.term = TERM;
+    trainer = (struct client){.trainer = true, .term = TERM, .shared = &shared};
+    const struct pacing_setup setup = {.config = &config,
+                                       .loop = loop,
+                                       .clients = &clients,
+                                       .term = &term_now,
+                                       .resume = on_resume,
+                                       .hurries = hurries};
+    cr_assert_eq(pacing_new(&setup, &pacing, &err), TCK_OK, "%s", err.text);
+}
+
+static void tear_down(void)
+{
+    pacing_free(pacing);
+    loop_free(loop);
+}
+
+TestSuite(pacing, .init = set_up, .fini = tear_down, .timeout = 30);
+
+static void step_to(uint64_t step)
+{
+    shared.step_ns = 100 * MS;
+    shared.step_at_ns = fake_ns;
+    shared.current_step = step;
+}
+
+/* Three versions, 10 s apart, of which the last one has just begun. */
+static void three_versions(enum lane lane, uint64_t bytes)
+{
+    for (uint64_t i = 1; i <= 3; i++) {
+        fake_ns += 10 * S;
+        step_to(100 * i);
+        pacing_begin(pacing, lane, (struct version){TERM, 100 * i}, bytes);
+        if (i < 3) {
+            pacing_end(pacing, lane);
+        }
+    }
+}
+
+/* How many chunks go in so many milliseconds, while steps go on that are not quiet ones. */
+static uint32_t chunks_in(enum lane lane, uint64_t ms)
+{
+    uint32_t sent = 0;
+    for (uint64_t i = 0; i < ms; i++) {
+        fake_ns += MS;
+        step_to(shared.current_step);
+        sent += pacing_take(pacing, lane, CHUNK);
+    }
+    return sent;
+}
+
+Test(pacing, spreads_copies_over_half_of_the_time_between_versions_at_first)
+{
+    three_versions(LANE_COPIES, 1000 * MIB);
+    cr_assert_float_eq(pacing_figures(pacing).rate[LANE_COPIES], 200.0 * MIB, MIB);
+    uint32_t sent = chunks_in(LANE_COPIES, 1000);
+    cr_assert(sent >= 45 && sent <= 56, "%u chunks in a second, 50 are due", sent);
+    cr_assert(pacing_figures(pacing).held[LANE_COPIES]);
+}
+
+Test(pacing, a_drain_has_a_lane_of_its_own)
+{
+    three_versions(LANE_DRAIN, 1000 * MIB);
+    cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK) && pacing_take(pacing, LANE_COPIES, CHUNK));
+    uint32_t sent = chunks_in(LANE_DRAIN, 1000);
+    cr_assert(sent >= 45 && sent <= 56, "%u", sent);
+}
+
+Test(pacing, what_is_held_back_is_told_to_ask_again)
+{
+    three_versions(LANE_COPIES, 1000 * MIB);
+    while (pacing_take(pacing, LANE_COPIES, CHUNK)) {
+    }
+    struct loop_timer *stop;
+    tick_ns = MS / 4; /* the loop's timers need a clock that goes on */
+    cr_assert_eq(loop_timer_add(loop, (loop_fn *)loop_stop, loop, &stop), TCK_OK);
+    loop_timer_set(stop, 100, false);
+    loop_run(loop);
+    loop_timer_remove(stop);
+    cr_assert_geq(resumed, 1);
+}
+
+/* Everything goes at once in these cases. */
+static void expect_free(const char *why)
+{
+    three_versions(LANE_COPIES, 1000 * MIB);
+    for (int i = 0; i < 250; i++) {
+        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK), "%s: chunk %d was held back", why, i);
+    }
+}
+
+Test(pacing, holds_nothing_back_with_target_0)
+{
+    config.target_inflation_ppm = 0;
+    expect_free("target 0");
+}
+
+Test(pacing, holds_nothing_back_without_trainers)
+{
+    clients = NULL;
+    expect_free("no trainers");
+}
+
+Test(pacing, holds_nothing_back_once_the_agent_is_asked_to_end)
+{
+    hurry = true;
+    expect_free("the agent ends");
+}
+
+Test(pacing, holds_nothing_back_while_the_training_rests)
+{
+    three_versions(LANE_COPIES, 1000 * MIB);
+    while (pacing_take(pacing, LANE_COPIES, CHUNK)) {
+    }
+    fake_ns += 310 * MS; /* no step for more than twice its time, as at the end of a training */
+    for (int i = 0; i < 200; i++) {
+        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK), "chunk %d was held back", i);
+    }
+}
+
+Test(pacing, holds_nothing_back_before_an_interval_is_known)
+{
+    step_to(100);
+    pacing_begin(pacing, LANE_COPIES, (struct version){TERM, 100}, 1000 * MIB);
+    for (int i = 0; i < 250; i++) {
+        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK));
+    }
+}
+
+Test(pacing, holds_back_at_most_half_of_the_time_after_which_a_version_is_aborted)
+{
+    config.version_timeout_ms = 2000;
+    three_versions(LANE_COPIES, 1000 * MIB);
+    uint32_t sent = chunks_in(LANE_COPIES, 1000);
+    cr_assert_eq(sent >= 250, true, "only %u of 250 chunks in half of version_timeout_ms", sent);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file, "%s", path);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void make_dirs(const char *path)
+{
+    char part[256];
+    for (size_t i = 1; i <= strlen(path); i++) {
+        if (path[i] == '/' || path[i] == '\0') {
+            snprintf(part, sizeof(part), "%.*s", (int)i, path);
+            mkdir(part, 0700);
+        }
+    }
+}
+
+Test(nic_counter, adds_what_interfaces_and_their_rdma_ports_have_sent)
+{
+    char dir[] = "nic-XXXXXX", path[256];
+    struct nic_counter c;
+    uint64_t sum = 0;
+    cr_assert_not_null(mkdtemp(dir));
+    const char *const files[][2] = {{"eth0/statistics/tx_bytes", "1000\n"},
+                                    {"eth0/device/infiniband/mlx5_0/ports/1/counters/port_xmit_data", "25\n"},
+                                    {"eth1/statistics/tx_bytes", "7\n"},
+                                    {"lo/statistics/tx_bytes", "500000\n"}};
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, files[i][0]);
+        *strrchr(path, '/') = '\0';
+        make_dirs(path);
+        snprintf(path, sizeof(path), "%s/%s", dir, files[i][0]);
+        write_file(path, files[i][1]);
+    }
+    nic_counter_open(&c, dir, "eth0");
+    cr_assert(nic_counter_read(&c, &sum));
+    cr_assert_eq(sum, 1100);
+    snprintf(path, sizeof(path), "%s/eth0/statistics/tx_bytes", dir);
+    write_file(path, "3000\n");
+    cr_assert(nic_counter_read(&c, &sum));
+    cr_assert_eq(sum, 3100, "it is read anew");
+    nic_counter_close(&c);
+    nic_counter_open(&c, dir, "");
+    cr_assert(nic_counter_read(&c, &sum));
+    cr_assert_eq(sum, 3107, "all but the loopback");
+    nic_counter_close(&c);
+    nic_counter_open(&c, dir, "none");
+    cr_assert_not(nic_counter_read(&c, &sum));
+    snprintf(path, sizeof(path), "rm -r %s", dir);
+    cr_assert_eq(system(path), 0);
+}
