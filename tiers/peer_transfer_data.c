@@ -30,15 +30,6 @@ static bool is_paced(const struct transfer *transfer)
     return transfer->own && transfer->peer->peers->setup.pace.take != NULL;
 }
 
-static void note_arrived(const struct transfer *transfer)
-{
-    const struct tier_pace *pace = &transfer->peer->peers->setup.pace;
-
-    if (is_paced(transfer) && pace->arrived != NULL) {
-        pace->arrived(pace->ctx);
-    }
-}
-
 static void on_pushed(void *ctx, bool ok)
 {
     struct transfer *transfer = ctx;
@@ -47,7 +38,6 @@ static void on_pushed(void *ctx, bool ok)
     transfer->moving--;
     peer->pushing--;
     peer->peers->ended_any = true;
-    note_arrived(transfer);
     if (ok) {
         transfer_note_progress(transfer);
     } else {
@@ -95,7 +85,6 @@ static void push_next(struct transfer *transfer)
     if (status != TCK_OK) {
         transfer->moving--;
         peer->pushing--;
-        note_arrived(transfer);
         transfer_give_up(transfer, status, "a chunk could not be sent");
     }
 }

@@ -28,8 +28,6 @@ struct tier_pace {
     /* Whether so many bytes may be sent now; if so, they count as sent. Else the tier asks again when it is told to
      * (peers_resume, persistent_resume). NULL: nothing is held back. */
     bool (*take)(void *ctx, uint64_t bytes);
-    /* A chunk that was taken has reached the other side, or never will. NULL: this does not matter. */
-    void (*arrived)(void *ctx);
     void *ctx;
 };
 

@@ -393,11 +393,6 @@ static bool take_for_copy(void *ctx, uint64_t bytes)
     return pacing_take(ctx, LANE_COPIES, bytes);
 }
 
-static void copy_arrived(void *ctx)
-{
-    pacing_arrived(ctx);
-}
-
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
 /* All addresses of an agent have the same port. */
@@ -466,7 +461,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .round_ms = round_ms(c),
         .transfer_timeout_ms = 3 * c->peer_timeout_ms,
         .held_timeout_ms = held_timeout_ms(c),
-        .pace = {.take = take_for_copy, .arrived = copy_arrived, .ctx = agent->pacing},
+        .pace = {.take = take_for_copy, .ctx = agent->pacing},
         .ctx = agent,
         .beat = make_beat,
         .beat_got = handle_beat,

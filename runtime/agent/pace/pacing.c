@@ -229,20 +229,22 @@ void pacing_end(struct pacing *p, enum lane lane)
     p->pending_ns = all_sent(p) ? NEVER : p->pending_ns;
 }
 
-static bool may_send(const struct pacing *p, enum lane lane, uint64_t interval, uint64_t now_ns)
+static bool may_send(const struct pacing *p, enum lane lane, uint64_t bytes, uint64_t now_ns)
 {
     const struct pace_lane *l = &p->lanes[lane].lane;
+    uint64_t interval = interval_ns(p, lane, now_ns);
     if (pace_must(l, interval, now_ns)) {
         return true;
     }
-    return pace_may(l, interval, now_ns) && !is_quiet(p) && (lane != LANE_COPIES || phase_fits(&p->phase, now_ns));
+    return pace_may(l, interval, now_ns) && !is_quiet(p) &&
+           (lane != LANE_COPIES || phase_fits(&p->phase, bytes, now_ns));
 }
 
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes)
 {
     struct pace_state *s = &p->lanes[lane];
     uint64_t now_ns = clock_ns(), interval = interval_ns(p, lane, now_ns);
-    if (interval != 0 && !may_send(p, lane, interval, now_ns)) {
+    if (interval != 0 && !may_send(p, lane, bytes, now_ns)) {
         s->held = true;
         start_timer(p);
         return false;
@@ -254,11 +256,6 @@ bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes)
         phase_sent(&p->phase, bytes, now_ns);
     }
     return true;
-}
-
-void pacing_arrived(struct pacing *p)
-{
-    phase_arrived(&p->phase, clock_ns());
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */

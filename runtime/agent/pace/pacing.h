@@ -41,9 +41,8 @@ void pacing_saves(struct pacing *p, uint64_t step);
 /* So many bytes of a version are about to be sent; and that has ended, well or not. */
 void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint64_t bytes);
 void pacing_end(struct pacing *p, enum lane lane);
-/* tier_pace.take, and tier_pace.arrived of the copies. */
+/* tier_pace.take. */
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes);
-void pacing_arrived(struct pacing *p);
 
 /* For reports. */
 struct pacing_figures {

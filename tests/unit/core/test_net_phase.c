@@ -25,19 +25,15 @@ static void tick(struct wire *w)
     w->collided_bytes += training > 0 ? ours : 0;
     w->free_ms += training == 0;
     w->counter += ours + training;
-    bool arrived = w->ours > 0 && w->ours == ours;
     w->ours -= ours;
     w->training -= training;
     w->now_ms++;
     phase_sample(&w->phase, w->counter, w->now_ms * MS);
-    if (arrived) {
-        phase_arrived(&w->phase, w->now_ms * MS);
-    }
 }
 
 static void offer(struct wire *w)
 {
-    if (w->ours == 0 && phase_fits(&w->phase, w->now_ms * MS)) {
+    if (w->ours == 0 && phase_fits(&w->phase, CHUNK, w->now_ms * MS)) {
         w->ours = CHUNK;
         w->chunks++;
         phase_sent(&w->phase, CHUNK, w->now_ms * MS);
@@ -107,13 +103,13 @@ Test(net_phase, knows_nothing_of_the_present_after_a_gap_in_sampling)
     struct wire w = {0};
     train(&w, 20, 200, 100);
     phase_restart(&w.phase);
-    cr_assert_not(phase_fits(&w.phase, (w.now_ms + 1) * MS), "the training may be about to send");
+    cr_assert_not(phase_fits(&w.phase, CHUNK, (w.now_ms + 1) * MS), "the training may be about to send");
     w.training = 20 * LINK_BYTES;
     while (w.training > 0) {
         tick(&w);
     }
     tick(&w);
-    cr_assert(phase_fits(&w.phase, w.now_ms * MS));
+    cr_assert(phase_fits(&w.phase, CHUNK, w.now_ms * MS));
 }
 
 Test(net_phase, goes_on_when_the_training_rests)
