@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Copies of versions that are not small are spread over the time between them, and the status says at which rate they go;
+# each version commits before the next one. The last one, after which no step follows, is not held back.
+. "$(dirname "$0")/lib.sh" "$1"
+mem_interval=20
+begin 2
+run_on a "0" --steps 140 --step-ms 40 --count 3000000 --lockstep
+run_on b "1" --steps 140 --step-ms 40 --count 3000000 --lockstep
+is_paced() { # NODE: its copies have a rate
+    ask "$1" --json status | python3 -c '
+import json, sys
+sys.exit(json.load(sys.stdin)["pacing"]["copies_bytes_per_second"] < 1e6)' 2>/dev/null
+}
+wait_for 60 is_paced a || die "no rate: $(ask a status)"
+ask a status | grep -qE '^pacing, copies .*/s, drain .*; step inflation ' || die "the status does not show it: $(ask a status)"
+all_end
+wait_for 20 has_commits a 6 || die "only $(commits a) commits of 7"
