@@ -44,7 +44,7 @@ static tck_status_t measure(const struct cli *cli, const json_t *status, struct 
     uint64_t nodes = (uint64_t)json_len(json_get(status, "nodes"));
     t->saves = number_of(training, "saves");
     t->costs.step = ns(training, "step_ns");
-    t->costs.drain = (double)number_of(status, "drain_ms") / 1e3;
+    t->costs.drain = (double)number_of(training, "shortest_drain_ms") / 1e3;
     t->now = (struct tune_advice){.mem_steps = number_of(training, "save_mem_steps"),
                                   .storage_steps = number_of(training, "save_storage_steps")};
     if (t->saves == 0 || t->costs.step <= 0 || nodes == 0) {
@@ -84,9 +84,9 @@ static void print_measured(const struct tuning *t)
     const struct tune_costs *c = &t->costs;
     printf("\nMeasured on this node: a step takes %.3g s, and each of %" PRIu64 " saves stalled it for %.3g ms.\n",
            c->step, t->saves, 1e3 * c->stall);
-    printf("The last save had its copies and was committed after %.3g s.\n", c->commit);
+    printf("The fastest save had its copies and was committed after %.3g s.\n", c->commit);
     if (c->drain > 0) {
-        printf("The last drain to storage took %.3g s.\n", c->drain);
+        printf("The fastest drain to storage took %.3g s.\n", c->drain);
     } else {
         printf("No drain to storage has been measured yet, so the second value is too small: ask again later.\n");
     }

@@ -29,8 +29,13 @@ Test(tally, a_save_takes_until_it_is_committed)
     cr_assert_eq(tally.saves_begun, 2);
     cr_assert_eq(tally.commit_ms, 501);
     tally_save_begun(&tally, (struct version){1, 20}, 2000);
-    tally_committed(&tally, (struct version){1, 10}, 2500);
+    tally_committed(&tally, (struct version){1, 10}, 2001);
     cr_assert_eq(tally.commit_ms, 501, "that of another version says nothing");
+    tally_committed(&tally, (struct version){1, 20}, 9000);
+    cr_assert_eq(tally.commit_ms, 501, "it was held back");
+    tally_save_begun(&tally, (struct version){1, 30}, 9100);
+    tally_committed(&tally, (struct version){1, 30}, 9199);
+    cr_assert_eq(tally.commit_ms, 100);
 }
 
 Test(tally, a_start_with_the_same_agents_is_a_restart)
