@@ -12,7 +12,7 @@
 #include <time.h>
 
 #define PAUSE_NS    200000000
-#define IDLE_MAX_MS 3000 /* nothing is being drained, and the version is not there: it will not come */
+#define IDLE_MAX_MS 3000  /* nothing is being drained, and the version is not there: it will not come */
 #define SPREAD_MOST 0.899 /* PACE_SPREAD_MAX, printed and read back */
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
