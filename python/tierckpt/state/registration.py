@@ -27,6 +27,7 @@ from .rng import Rng
 from .sharding import Placer
 from .user_state import UserState
 from .walk_optimizer import OptimizerState, state_key
+from .zero_redundancy import is_zero_redundancy
 
 log = logging.getLogger("tierckpt")
 
@@ -202,7 +203,7 @@ class Registration:
                 state = OptimizerState(optimizer, models.parameters(), models.placer(), now=models.parameters,
                                        key=_key_of(name, taken), what=what, has_stepped=name in self._stepped)
             except errors.UnsupportedError as error:
-                if has_state(bare(optimizer)) or isinstance(optimizer, torch.distributed.optim.ZeroRedundancyOptimizer):
+                if has_state(bare(optimizer)) or is_zero_redundancy(optimizer):
                     raise
                 log.info("%s: it is registered at the first save after its first step", error)
                 self.pending.append(name)

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ..runtime.notices import few
 from .model_tensors import clean_name
 from .probe import bare, states_by_parameter
 from .statetree import tensors_in
+from .zero_redundancy import zero_redundancy_class
 
 _EXTRA_STATE = "_extra_state"
 
@@ -38,7 +38,8 @@ def of_model(what: str, module: torch.nn.Module) -> str | None:
 
 def of_optimizer(what: str, optimizer: torch.optim.Optimizer, known: Iterable[torch.optim.Optimizer]) -> str | None:
     """The same for an optimizer. `known` are all whose state is saved: one that wraps another may show its state."""
-    if type(optimizer).state_dict in (torch.optim.Optimizer.state_dict, ZeroRedundancyOptimizer.state_dict):
+    plain = {torch.optim.Optimizer.state_dict, getattr(zero_redundancy_class(), "state_dict", None)}
+    if type(optimizer).state_dict in plain:
         return None
     try:
         entries = optimizer.state_dict()

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
 from .. import errors
@@ -19,6 +18,7 @@ from .probe import bare, states_by_parameter
 from .records import Record
 from .sharding import Placer
 from .statetree import join, rest_of, tensors_in
+from .zero_redundancy import is_zero_redundancy
 
 
 def state_key(parameter_name: str, key: str) -> str:
@@ -297,14 +297,15 @@ def _paths_in(values: dict[str, Any]) -> set[str]:
     return paths
 
 
-def _inner_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    if not isinstance(optimizer, ZeroRedundancyOptimizer):
-        return optimizer
+def _inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
+    inner: torch.optim.Optimizer = optimizer
+    if not is_zero_redundancy(optimizer):
+        return inner
     if optimizer._overlap_with_ddp:
         raise errors.UnsupportedError("ZeroRedundancyOptimizer(overlap_with_ddp=True) is not supported")
     if torch.distributed.get_world_size(optimizer.process_group) != torch.distributed.get_world_size():
         raise errors.UnsupportedError("ZeroRedundancyOptimizer over a part of the ranks is not supported")
-    inner: torch.optim.Optimizer = optimizer.optim
+    inner = optimizer.optim
     return inner
 
 
