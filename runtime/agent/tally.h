@@ -26,16 +26,15 @@ struct tally {
     uint64_t drain_attempt;
     uint64_t draining_since_ms; /* clock_ms */
     struct stalls stalls;       /* of trainers of this node that have disconnected */
-    uint64_t drain_ms;          /* the time that the last drain took until its version was published; 0: none was */
-    struct version saving;      /* the newest one that a trainer of this node has begun to save */
-    uint64_t saving_since_ms;   /* clock_ms */
-    /* The shortest times of this term, from a save until it was committed and of a drain, since others may have been
-     * held back (agent/pace): 0: none was. */
-    uint64_t commit_ms, shortest_drain_ms;
-    uint64_t restarts;       /* terms that followed one on this node, and had all of its agents */
-    uint64_t nodes_replaced; /* agents of such a term that the next one did not have */
-    uint64_t node_ms;        /* the time of all nodes in the terms before this one */
-    uint64_t joined_ms;      /* clock_ms; when this one was joined; 0: none was */
+    /* The shortest times of this term, as others may have been held back (agent/pace). */
+    uint64_t drain_ms;        /* from the decision until the version was published; 0: none was */
+    struct version saving;    /* the newest one that a trainer of this node has begun to save */
+    uint64_t saving_since_ms; /* clock_ms */
+    uint64_t commit_ms;       /* the shortest time from a save until it was committed; 0: none was */
+    uint64_t restarts;        /* terms that followed one on this node, and had all of its agents */
+    uint64_t nodes_replaced;  /* agents of such a term that the next one did not have */
+    uint64_t node_ms;         /* the time of all nodes in the terms before this one */
+    uint64_t joined_ms;       /* clock_ms; when this one was joined; 0: none was */
 };
 
 static inline void tally_shortest(uint64_t *shortest_ms, uint64_t ms)
@@ -66,12 +65,12 @@ static inline uint64_t tally_node_ms(const struct tally *tally, uint64_t nodes, 
 }
 
 /* A term is joined; before: the one that it follows, NULL: none. A start that follows the end of the job is no failure,
- * but it cannot be told from one here. */
+ * but it cannot be distinguished from one here. */
 static inline void tally_joined(struct tally *tally, const struct world *before, const struct world *world,
                                 uint64_t now_ms)
 {
     uint64_t replaced = 0;
-    tally->commit_ms = tally->shortest_drain_ms = 0;
+    tally->commit_ms = tally->drain_ms = 0;
     if (before == NULL || before->term >= world->term) {
         tally->joined_ms = now_ms;
         return;
@@ -90,8 +89,7 @@ static inline void tally_decided(struct tally *tally, const struct decision *d, 
 {
     bool same = version_is(tally->draining, d->drain) && tally->drain_attempt == d->drain_attempt;
     if (!same && !version_none(tally->draining) && version_cmp(d->published, tally->draining) >= 0) {
-        tally->drain_ms = now_ms - tally->draining_since_ms + 1; /* rounded up, as 0 means unknown */
-        tally_shortest(&tally->shortest_drain_ms, tally->drain_ms);
+        tally_shortest(&tally->drain_ms, now_ms - tally->draining_since_ms + 1); /* rounded up, as 0 means unknown */
     }
     if (!same) {
         tally->draining = d->drain;

@@ -307,6 +307,16 @@ void field_takes(const struct field *f, char *out, size_t cap)
     }
 }
 
+/* Without an exponent, which text does not have. */
+static void print_share(double share, char out[NUMBER_TEXT])
+{
+    snprintf(out, NUMBER_TEXT, "%.9f", share);
+    size_t len = strlen(out);
+    while (len > 1 && strchr(out, '.') != NULL && strchr("0.", out[len - 1]) != NULL) {
+        out[--len] = '\0';
+    }
+}
+
 static tck_status_t wrong_type(const struct field *f, const json_t *value, struct error *err)
 {
     char *shown = json_print(value, false);
@@ -326,7 +336,7 @@ tck_status_t field_decode(const struct field *f, void *base, const json_t *value
         return type_json[f->type].text ? field_set(f, base, text, dir, err) : wrong_type(f, value, err);
     }
     if (f->type == FIELD_SHARE && json_f64(value, &share)) {
-        snprintf(digits, sizeof(digits), "%.9g", share);
+        print_share(share, digits);
         return field_set(f, base, digits, dir, err);
     }
     if (!type_json[f->type].number || !json_u64(value, &number)) {

@@ -385,7 +385,7 @@ static void check_grace(struct report *report, const struct cli *cli)
                  grace_s, grace_s + LEAVE_S);
     } else {
         snprintf(detail, sizeof(detail),
-                 "the last drain took %" PRIu64 " s: grace_s, which is %" PRIu64 ", has to be at least %" PRIu64
+                 "the fastest drain took %" PRIu64 " s: grace_s, which is %" PRIu64 ", has to be at least %" PRIu64
                  ", and the system must grant %" PRIu64
                  " s from SIGTERM to SIGKILL (terminationGracePeriodSeconds, KillWait, TimeoutStopSec)",
                  drain_s, grace_s, 2 * drain_s, needed_s + LEAVE_S);
@@ -404,8 +404,7 @@ static void check_restarts(struct report *report)
     if (!enough && getenv("SLURM_JOB_ID") != NULL) {
         tell(report, NOTE, "torchrun restarts",
              "--max-restarts is 0: torchrun ends when a trainer is lost, and the script of the Slurm job has to start "
-             "it "
-             "again, as deploy/slurm/job.sbatch does");
+             "it again, as deploy/slurm/job.sbatch does");
         return;
     }
     tell(report, enough ? GOOD : BAD, "torchrun restarts",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The line of a command that works for long. */
+ * The line of a command that runs for long. */
 #include "cli/progress_line.h"
 
 #include "base/clock.h"

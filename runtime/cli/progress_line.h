@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A line on the terminal while a command works for long: what it does, for how long, how many bytes it has read and
+ * A line on the terminal while a command runs for long: what it does, for how long, how many bytes it has read and
  * written, and since when nothing has moved. Without a terminal on standard error nothing is shown. */
 #ifndef TCK_CLI_PROGRESS_LINE_H
 #define TCK_CLI_PROGRESS_LINE_H

@@ -290,16 +290,20 @@ static bool same_or_newer(const json_t *have, const json_t *wanted)
 }
 
 /* For as long as it, or anything, is being drained: the agents have time limits of their own. */
-static bool is_published(const struct cli *cli, const json_t *wanted, bool *answered_out)
+static bool is_published(const struct cli *cli, const json_t *wanted, struct error *err)
 {
     struct progress_line line = progress_line_begin("drain", 0);
     uint64_t busy_ms = clock_ms();
-    bool there = false, answered = true;
-    while (answered && !there && clock_ms() - busy_ms < IDLE_MAX_MS) {
-        json_t *answer = cli_ask(cli, "status", NULL);
-        answered = answer != NULL;
-        there = answered && same_or_newer(json_get(answer, "published"), wanted);
-        bool idle = !answered || number_of(json_get(answer, "draining"), "step") == 0;
+    tck_status_t status = TCK_OK;
+    bool there = false;
+    (void)error_set(err, TCK_ERR_IO, "the version was not published: see the agents' logs");
+    while (status == TCK_OK && !there && clock_ms() - busy_ms < IDLE_MAX_MS) {
+        json_t *answer = NULL;
+        struct error why;
+        status = control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, &why);
+        *err = status == TCK_OK ? *err : why;
+        there = same_or_newer(json_get(answer, "published"), wanted);
+        bool idle = number_of(json_get(answer, "draining"), "step") == 0;
         json_free(answer);
         busy_ms = idle ? busy_ms : clock_ms();
         progress_line_show(&line, !idle);
@@ -308,19 +312,13 @@ static bool is_published(const struct cli *cli, const json_t *wanted, bool *answ
         }
     }
     progress_line_end(&line);
-    *answered_out = answered;
     return there;
 }
 
 static int wait_published(const struct cli *cli, const json_t *wanted)
 {
-    bool answered;
-    if (is_published(cli, wanted, &answered)) {
-        return 0;
-    }
     struct error err;
-    (void)error_set(&err, TCK_ERR_IO, "the version was not published: see the agents' logs");
-    return answered ? cli_fail(cli, &err) : 1;
+    return is_published(cli, wanted, &err) ? 0 : cli_fail(cli, &err);
 }
 
 int cli_drain(const struct cli *cli)

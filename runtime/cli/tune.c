@@ -44,7 +44,7 @@ static tck_status_t measure(const struct cli *cli, const json_t *status, struct 
     uint64_t nodes = (uint64_t)json_len(json_get(status, "nodes"));
     t->saves = number_of(training, "saves");
     t->costs.step = ns(training, "step_ns");
-    t->costs.drain = (double)number_of(training, "shortest_drain_ms") / 1e3;
+    t->costs.drain = (double)number_of(status, "drain_ms") / 1e3;
     t->now = (struct tune_advice){.mem_steps = number_of(training, "save_mem_steps"),
                                   .storage_steps = number_of(training, "save_storage_steps")};
     if (t->saves == 0 || t->costs.step <= 0 || nodes == 0) {

@@ -60,12 +60,12 @@ static uint64_t mem_advice(const struct tune_costs *costs, const struct tune_adv
 
 /* A drain does not stall the training, so it may be repeated as often as storage takes it. A multiple of mem_steps, as
  * what goes to storage goes to memory, too. */
-static uint64_t storage_advice(const struct tune_costs *costs, double at_most, uint64_t mem_steps)
+static uint64_t storage_advice(const struct tune_costs *costs, uint64_t most, uint64_t mem_steps)
 {
     uint64_t steps = whole_steps(ceil(costs->drain / STORAGE_SHARE / costs->step));
-    uint64_t most = at_most > 0 ? whole_steps(at_most / costs->step) : steps;
-    steps = steps < most ? steps : most;
-    return mem_steps > 0 ? (steps + mem_steps - 1) / mem_steps * mem_steps : steps;
+    uint64_t unit = mem_steps > 0 ? mem_steps : 1, up = (steps + unit - 1) / unit * unit;
+    uint64_t down = most / unit * unit;
+    return up <= most ? up : down > 0 ? down : unit;
 }
 
 static struct tune_advice rates_of(const struct tune_failures *failures)
@@ -80,15 +80,20 @@ struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune
 {
     struct tune_advice out = rates_of(failures);
     out.mem_steps = mem_advice(costs, &out);
-    out.storage_steps = storage_advice(costs, 0, out.mem_steps);
+    out.storage_steps = storage_advice(costs, UINT64_MAX, out.mem_steps);
     return out;
 }
 
-static uint64_t changed(uint64_t steps, uint64_t advised)
+static uint64_t steps_in(double seconds, double step)
+{
+    return seconds > 0 ? whole_steps(seconds / step) : UINT64_MAX;
+}
+
+static uint64_t changed(uint64_t steps, uint64_t advised, uint64_t most)
 {
     uint64_t tolerance = advised / 4;
     bool is_near = steps <= advised + tolerance && steps + tolerance >= advised;
-    return is_near ? steps : advised;
+    return is_near && steps <= most ? steps : advised;
 }
 
 struct tune_intervals tune_choose(const struct tune_intervals *in_force, const struct tune_costs *costs,
@@ -97,14 +102,14 @@ struct tune_intervals tune_choose(const struct tune_intervals *in_force, const s
     struct tune_intervals out = *in_force;
     struct tune_advice rates = rates_of(failures);
     if (out.mem_auto && costs->step > 0 && costs->commit > 0) {
-        uint64_t most = out.mem_seconds > 0 ? whole_steps(out.mem_seconds / costs->step) : UINT64_MAX;
-        uint64_t advised = mem_advice(costs, &rates);
-        out.mem_steps = changed(out.mem_steps, advised < most ? advised : most);
+        uint64_t most = steps_in(out.mem_seconds, costs->step), advised = mem_advice(costs, &rates);
+        out.mem_steps = changed(out.mem_steps, advised < most ? advised : most, most);
     }
     if (out.storage_auto && costs->step > 0 && costs->drain > 0) {
-        uint64_t advised = storage_advice(costs, out.storage_seconds, out.mem_steps);
+        uint64_t most = steps_in(out.storage_seconds, costs->step);
+        uint64_t advised = storage_advice(costs, most, out.mem_steps);
         bool fits = out.mem_steps == 0 || out.storage_steps % out.mem_steps == 0;
-        out.storage_steps = fits ? changed(out.storage_steps, advised) : advised;
+        out.storage_steps = fits ? changed(out.storage_steps, advised, most) : advised;
     }
     return out;
 }

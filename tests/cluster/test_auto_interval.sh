@@ -6,7 +6,7 @@ mem_interval='"auto:1s"' storage_interval='"auto"'
 in_force() { # NODE KEY
     ask "$1" --json status | python3 -c 'import json, sys; print(json.load(sys.stdin)["training"][sys.argv[1]])' "$2"
 }
-chosen() { logged a 'by what saves cost, every [0-9]+ steps are saved to memory and every [0-9]+ to storage'; }
+chosen() { logged a 'save_storage_interval is "auto": by what saves cost, it is [0-9]+ steps from step'; }
 are_the_same() { [ "$(in_force a "$1")" = "$(in_force b "$1")" ] && [ "$(in_force a "$1")" != "$2" ]; }
 begin 2
 run_on a 0 --steps 100000 --step-ms 10

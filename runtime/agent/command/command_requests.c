@@ -258,7 +258,6 @@ static json_t *training_json(const struct report *r)
     json_add_u64(json, "saves", saves);
     json_add_u64(json, "stall_ns", r->trainers.stalls.total_ns);
     json_add_u64(json, "commit_ms", r->tally.commit_ms);
-    json_add_u64(json, "shortest_drain_ms", r->tally.shortest_drain_ms);
     json_add_u64(json, "restarts", r->tally.restarts);
     json_add_u64(json, "nodes_replaced", r->tally.nodes_replaced);
     json_add_u64(json, "node_ms", tally_node_ms(&r->tally, node_count(r), r->now_ms));

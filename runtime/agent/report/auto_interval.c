@@ -22,7 +22,7 @@ struct tune_costs auto_interval_costs(const struct report *r)
     return (struct tune_costs){.step = (double)r->trainers.step_ns / 1e9,
                                .stall = count > 0 ? (double)r->trainers.stalls.total_ns / 1e9 / (double)count : 0,
                                .commit = (double)r->tally.commit_ms / 1e3,
-                               .drain = (double)r->tally.shortest_drain_ms / 1e3};
+                               .drain = (double)r->tally.drain_ms / 1e3};
 }
 
 static uint64_t nodes(const struct report *r)

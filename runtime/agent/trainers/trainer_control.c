@@ -193,6 +193,14 @@ tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *
     return TCK_OK;
 }
 
+static void log_chosen(const char *key, const struct interval *interval, uint64_t from_step)
+{
+    if (interval->automatic) {
+        log_info("%s is \"auto\": by what saves cost, it is %" PRIu64 " steps from step %" PRIu64 " on", key,
+                 interval->steps, from_step);
+    }
+}
+
 void trainers_choose(struct trainers *ts, uint64_t mem_steps, uint64_t storage_steps)
 {
     struct interval *memory = &ts->needs.config->save_mem_interval, *storage = &ts->needs.config->save_storage_interval;
@@ -202,9 +210,8 @@ void trainers_choose(struct trainers *ts, uint64_t mem_steps, uint64_t storage_s
     memory->steps = mem_steps;
     storage->steps = storage_steps;
     set_steps(ts);
-    log_info("by what saves cost, every %" PRIu64 " steps are saved to memory and every %" PRIu64
-             " to storage, from step %" PRIu64 " on (\"auto\")",
-             mem_steps, storage_steps, ts->settings.from_step);
+    log_chosen("save_mem_interval", memory, ts->settings.from_step);
+    log_chosen("save_storage_interval", storage, ts->settings.from_step);
 }
 
 const struct settings *trainers_settings(const struct trainers *ts)

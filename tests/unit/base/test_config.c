@@ -491,6 +491,8 @@ static uint32_t target_of(const char *value)
 Test(config, a_part_is_a_number_or_a_text_with_or_without_percent)
 {
     cr_assert_eq(loaded("{\"save_dir\":\"/s\"}").target_inflation_ppm, 10000);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"target_inflation\":0.00005}").target_inflation_ppm, 50);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\",\"target_inflation\":0.1}").target_inflation_ppm, 100000);
     cr_assert_eq(target_of("0.02"), 20000);
     cr_assert_eq(target_of("\"2%\""), 20000);
     cr_assert_eq(target_of("\"0.005\""), 5000);

@@ -149,6 +149,13 @@ Test(tune, automatic_intervals_keep_to_their_longest_time)
     struct tune_intervals chosen = tune_choose(&bounded, &costs, &rare);
     cr_assert_eq(chosen.mem_steps, 6);
     cr_assert_eq(chosen.storage_steps, 60);
+    bounded.mem_steps = 7;
+    bounded.storage_steps = 61;
+    chosen = tune_choose(&bounded, &costs, &rare);
+    cr_assert_eq(chosen.mem_steps, 6, "7 is near, and too long");
+    cr_assert_eq(chosen.storage_steps, 60);
+    bounded.storage_seconds = 5;
+    cr_assert_eq(tune_choose(&bounded, &costs, &rare).storage_steps, 6, "12 would be too long");
     bounded.mem_seconds = 0.001;
     cr_assert_eq(tune_choose(&bounded, &costs, &rare).mem_steps, 1, "shorter than a step");
 }
