@@ -298,7 +298,11 @@ static bool write_take(void *ctx, uint64_t bytes)
 {
     const struct file_write *op = ctx;
     const struct tier_pace *pace = &op->p->pace;
-    return is_given_up(op) || pace->take == NULL || pace->take(pace->ctx, bytes);
+    bool goes = is_given_up(op) || pace->take == NULL || pace->take(pace->ctx, bytes);
+    if (!goes) {
+        persistent_moved(op->p); /* it waits for its turn, and not for storage */
+    }
+    return goes;
 }
 
 void persistent_resume(struct persistent *p)

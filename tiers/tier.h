@@ -25,8 +25,8 @@ struct tier_item {
 
 /* Holds puts back, so that they disturb the training as little as possible. All in the loop's thread. */
 struct tier_pace {
-    /* Whether so many bytes may be sent now; if so, they count as sent. Else the tier asks again when it is told to
-     * (peers_resume, persistent_resume). NULL: nothing is held back. */
+    /* Whether so many bytes may be sent now; if so, they count as sent. Else the tier asks again in
+     * peers_resume or persistent_resume. NULL: nothing is held back. */
     bool (*take)(void *ctx, uint64_t bytes);
     void *ctx;
 };

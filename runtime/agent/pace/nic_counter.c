@@ -47,12 +47,32 @@ static void add_device(struct nic_counter *c, const char *dir, const char *devic
     add_matching(c, pattern, RDMA_UNIT);
 }
 
+/* What a bond, a VLAN or a bridge sends is sent by an adapter, too, and would count twice. Without any adapter, as in a
+ * container, every interface counts. */
+static void add_any(struct nic_counter *c, const char *dir)
+{
+    glob_t found;
+    char pattern[PATH_MAX_BYTES];
+    snprintf(pattern, sizeof(pattern), "%s/*/device", dir);
+    bool adapters = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    for (size_t i = 0; adapters && i < found.gl_pathc; i++) {
+        *strrchr(found.gl_pathv[i], '/') = '\0';
+        add_device(c, dir, strrchr(found.gl_pathv[i], '/') + 1);
+    }
+    if (adapters) {
+        globfree(&found);
+    }
+    if (c->count == 0) {
+        add_device(c, dir, "*");
+    }
+}
+
 void nic_counter_open(struct nic_counter *c, const char *dir, const char *devices)
 {
     struct address_list list;
     c->count = 0;
     if (address_list_read(devices, &list, NULL) != TCK_OK || list.count == 0) {
-        add_device(c, dir, "*"); /* agents use whatever interface leads to the other one */
+        add_any(c, dir); /* agents use whatever interface leads to the other one */
         return;
     }
     for (size_t i = 0; i < list.count; i++) {

@@ -26,6 +26,8 @@
 #define SAVE_STEPS 2u         /* a snapshot is copied in the steps right after it was begun */
 #define NEVER      UINT64_MAX
 
+#define DRAIN_LONGEST_MS UINT64_C(600000)
+
 struct pace_state {
     struct pace_lane lane;
     uint32_t ops; /* under way */
@@ -146,10 +148,11 @@ static void watch_network(struct pacing *p, uint64_t now_ns)
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-/* A version that is not decided within version_timeout_ms is aborted, so its copies may take half of that. */
+/* A version that is not decided within version_timeout_ms is aborted, so its copies may take half of that. A drain that
+ * takes longer than some minutes would be taken for one that is stuck. */
 static uint64_t longest_ns(const struct pacing *p, enum lane lane)
 {
-    return lane == LANE_COPIES ? p->needs.config->version_timeout_ms * (uint64_t)NS_PER_MS / 2 : NEVER;
+    return NS_PER_MS * (lane == LANE_COPIES ? p->needs.config->version_timeout_ms / UINT64_C(2) : DRAIN_LONGEST_MS);
 }
 
 /* 0: nothing holds this lane back. */
@@ -173,7 +176,9 @@ static void on_timer(void *ctx)
 {
     struct pacing *p = ctx;
     watch_steps(p);
-    watch_network(p, clock_ns());
+    if (p->lanes[LANE_COPIES].ops > 0) {
+        watch_network(p, clock_ns());
+    }
     for (enum lane i = 0; i < LANES; i++) {
         if (p->lanes[i].held) {
             p->lanes[i].held = false;
@@ -210,6 +215,9 @@ void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint
     struct pace_state *s = &p->lanes[lane];
     uint64_t now_ns = clock_ns();
     p->pending_ns = all_sent(p) ? now_ns : p->pending_ns;
+    if (lane == LANE_COPIES && s->ops == 0) {
+        phase_restart(&p->phase); /* the network was not watched meanwhile */
+    }
     s->ops++;
     pace_begin(&s->lane, version, bytes, now_ns);
     uint64_t interval = interval_ns(p, lane, now_ns);
