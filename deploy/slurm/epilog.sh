@@ -10,6 +10,9 @@ if [ "$(id -u)" -ne "$user" ]; then
     exit 0 # another status would drain the node
 fi
 
+# Another user's directory of this name, or a link, is none of the job's.
+[ -d "$root" ] && [ ! -L "$root" ] && [ -O "$root" ] || exit 0
+
 # Processes of this job that work in its runtime directory. Nodes of one machine (several slurmd) share that of the job.
 left() {
     local process directory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a step for storage becomes a checkpoint of Megatron-LM, with processes and a Megatron that are only played."""
+"""When a step for storage becomes a checkpoint of Megatron-LM, with processes and a Megatron that are fakes."""
 
 import logging
 import types

@@ -7,6 +7,7 @@ import io
 import mmap
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,8 +130,13 @@ def _at(memory: torch.Tensor, offset: int, dtype: torch.dtype, size: Any) -> tor
 
 
 def _pin(memory: torch.Tensor) -> bool:
-    """So that devices copy into it at full speed. Without it they only copy more slowly."""
+    """So that devices copy into it at full speed; without it they only copy more slowly.
+
+    In a thread of its own: a failure stays the last error of its thread, and a kernel of the training would report it.
+    """
     cuda: Any = torch.cuda
     if not cuda.is_available() or not cuda.is_initialized():
         return False
-    return int(cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)) == 0
+    with ThreadPoolExecutor(1) as pool:
+        status = pool.submit(cuda.cudart().cudaHostRegister, memory.data_ptr(), memory.numel(), 0).result()
+    return int(status) == 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Megatron-LM's own save_checkpoint would write.
 
-It is called as in Megatron's loop, and builds all of it; only the calls that write are taken from it. So the result has
-whatever this Megatron-LM puts into its checkpoints."""
+That function runs as in Megatron's loop and builds everything; only the calls that would write are replaced. So the
+result has whatever this Megatron-LM puts into its checkpoints."""
 
 import os
 import threading
@@ -108,8 +108,8 @@ def _sharded(args: Any, save: Callable[[], object]) -> Unwritten:
     sharded = {name: value for name, value in calls.taken.items() if name not in _NOT_FOR_OTHERS}
     sharded["sharded_state_dict"] = _own_part(sharded["sharded_state_dict"], strategy)
     inner = getattr(strategy, "base_strategy", strategy)
-    return Unwritten(sharded=sharded, threads=getattr(inner, "thread_count", 1),
-                     afterwards=[one for one in calls.request.finalize_fns if one.__name__ != "iter_finalize_fn"])
+    afterwards = [one for one in calls.request.finalize_fns if getattr(one, "__name__", "") != "iter_finalize_fn"]
+    return Unwritten(sharded=sharded, threads=getattr(inner, "thread_count", 1), afterwards=afterwards)
 
 
 def _own_part(state_dict: Any, strategy: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ _FAULT = "fault"
 
 
 def main(connection_fd: int, memory_fd: int, trainer: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # launchers send it to all, and the trainer waits for this one
     threading.Thread(target=_leave_with, args=(trainer,), daemon=True).start()
     connection = Connection(connection_fd)
     log.addHandler(_ToTrainer(connection))

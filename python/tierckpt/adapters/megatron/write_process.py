@@ -34,7 +34,8 @@ class WriteProcess:
         other.close()
         self._order: Order | None = None
         self._ended = False
-        self._connection.send(meeting)
+        with suppress(OSError):  # it is gone, as `outcome` says
+            self._connection.send(meeting)
 
     @property
     def busy(self) -> bool:
