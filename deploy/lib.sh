@@ -1,4 +1,4 @@
-# Shared by deploy/try and deploy/check: finds and installs missing packages, and builds. Sourced, not run.
+# Shared by deploy/try, check, wheel and deb: finds and installs missing packages, and builds. Sourced, not run.
 # shellcheck shell=bash
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

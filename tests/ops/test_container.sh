@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An agent in a container of its own, without privileges, serves the trainers of other containers: it keeps their memory
-# when they or the agent are killed, and drains it when the container is told to end.
+# when they or the agent are killed, and drains it when the container gets SIGTERM.
 . "$(dirname "$0")/lib.sh"
 . "$ops_top/tests/cluster/lib.sh" "$1"
 needs_root
@@ -76,7 +76,7 @@ must_restore local "$known"
 kill_trainers
 sleep 0.5
 known=$(newest_committed a)
-# The containers are told to end. Their first process gets the signal.
+# The first process of each container gets SIGTERM.
 for node in a b; do kill -TERM "$(supervisor_pid "$node")"; done
 for node in a b; do
     wait "${containers[$node]}" || die "the container of $node ended with status $?: $(tail -3 "$work/container.$node")"

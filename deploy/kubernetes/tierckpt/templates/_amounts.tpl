@@ -11,7 +11,7 @@
 {{- printf "%dMi" (add $size (div (add (mul $size 5) 99) 100) $overhead) -}}
 {{- end }}
 
-{{/* From SIGTERM to SIGKILL. A sidecar is told to end when the trainers have ended, so it has what they leave. */}}
+{{/* From SIGTERM to SIGKILL. Kubernetes ends a sidecar when the trainers have ended, so it has what they leave. */}}
 {{- define "tierckpt.terminationGracePeriod" -}}
 {{- $least := add .Values.graceSeconds 5 (ternary .Values.training.exitSeconds 0 (eq .Values.mode "sidecar")) | int64 -}}
 {{- $given := .Values.terminationGracePeriodSeconds -}}
