@@ -24,15 +24,25 @@ static void add(struct nic_counter *c, const char *path, uint32_t unit_bytes)
     }
 }
 
+/* The caller frees what was found with globfree; nothing, if it cannot be read. */
+static glob_t find(const char *pattern)
+{
+    glob_t found = {0};
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): only patterns with a tilde make it unsafe (glob(3)) */
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) {
+        globfree(&found);
+        found = (glob_t){0};
+    }
+    return found;
+}
+
 /* All files of this name. */
 static void add_matching(struct nic_counter *c, const char *pattern, uint32_t unit_bytes)
 {
-    glob_t found = {0};
-    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            if (strstr(found.gl_pathv[i], "/lo/") == NULL) {
-                add(c, found.gl_pathv[i], unit_bytes);
-            }
+    glob_t found = find(pattern);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (strstr(found.gl_pathv[i], "/lo/") == NULL) {
+            add(c, found.gl_pathv[i], unit_bytes);
         }
     }
     globfree(&found);
@@ -51,17 +61,14 @@ static void add_device(struct nic_counter *c, const char *dir, const char *devic
  * container, every interface counts. */
 static void add_any(struct nic_counter *c, const char *dir)
 {
-    glob_t found;
     char pattern[PATH_MAX_BYTES];
     snprintf(pattern, sizeof(pattern), "%s/*/device", dir);
-    bool adapters = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
-    for (size_t i = 0; adapters && i < found.gl_pathc; i++) {
+    glob_t found = find(pattern);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
         *strrchr(found.gl_pathv[i], '/') = '\0';
         add_device(c, dir, strrchr(found.gl_pathv[i], '/') + 1);
     }
-    if (adapters) {
-        globfree(&found);
-    }
+    globfree(&found);
     if (c->count == 0) {
         add_device(c, dir, "*");
     }
