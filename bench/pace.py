@@ -102,7 +102,7 @@ def row(what, values, goal, reference):
     if goal is not None:
         out.update(goal=goal, met=100 * mean <= goal)
     if reference is not None:
-        out.update(reference="not held back", reference_value=round(100 * statistics.mean(reference), 3),
+        out.update(reference="not throttled", reference_value=round(100 * statistics.mean(reference), 3),
                    reference_unit="%")
     print(json.dumps(out), flush=True)
 
@@ -123,10 +123,10 @@ def main():
             with tempfile.TemporaryDirectory(dir=args.dir, ignore_cleanup_errors=True) as directory:
                 steps[target] = train(net, directory, target, args.rounds, random.randrange(1, 1 << 30))
     free, held = samples(steps[0], True), samples(steps[0.01], True)
-    row("steps while copies and drains run, not held back", free, None, None)
+    row("steps while copies and drains run, not throttled", free, None, None)
     row("steps while copies and drains run", held, 1, free)
     free, held = samples(steps[0], False), samples(steps[0.01], False)
-    row("all steps of a training that saves, not held back", free, None, None)
+    row("all steps of a training that saves, not throttled", free, None, None)
     row("all steps of a training that saves", held, 1, free)
     return 0
 

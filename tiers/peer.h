@@ -40,8 +40,8 @@ struct peers_setup {
     uint32_t heartbeat_ms, timeout_ms;
     uint32_t round_ms;            /* of a peer with several addresses, each is tried once within this time */
     uint32_t transfer_timeout_ms; /* without progress a transfer fails */
-    uint32_t held_timeout_ms;     /* the same of a copy that another agent may be holding back; 0: as above */
-    struct tier_pace pace;        /* of puts; gets and what others get are never held back */
+    uint32_t held_timeout_ms;     /* the same of a copy that another agent may be throttling; 0: as above */
+    struct tier_pace pace;        /* of puts; gets and what others get are never throttled */
     void *ctx;
     /* Beat: an opaque payload carried by every heartbeat we send (the decision); len at most PEER_BEAT_MAX, 0 for none.
      * A heartbeat without one is not reported. */
@@ -70,7 +70,7 @@ must_check tck_status_t peers_new(const struct peers_setup *setup, struct peers 
 /* When it returns, every transfer has ended and had its callback. Not to be called from a callback. */
 void peers_free(struct peers *peers);
 const struct node_info *peers_self(const struct peers *peers); /* with the address to publish */
-/* Puts that were held back ask again. */
+/* Puts that were throttled ask again. */
 void peers_resume(struct peers *peers);
 bool peers_are_listening(const struct peers *peers); /* link_is_listening */
 

@@ -52,7 +52,7 @@ static bool can_push(const struct transfer *transfer)
            transfer->next_chunk < transfer->count;
 }
 
-/* Takes what the next chunk needs, or holds the transfer back. */
+/* Takes what the next chunk needs, or throttles the transfer. */
 static bool take_next(struct transfer *transfer)
 {
     const struct tier_pace *pace = &transfer->peer->peers->setup.pace;

@@ -18,7 +18,7 @@ static void expire(struct transfer *transfer)
     }
 }
 
-/* How long it may make no progress. The sender of a copy may hold it back for longer than a chunk takes. */
+/* How long it may make no progress. The sender of a copy may throttle it for longer than a chunk takes. */
 static uint32_t patience_ms(const struct transfer *transfer)
 {
     const struct peers_setup *setup = &transfer->peer->peers->setup;

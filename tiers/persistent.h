@@ -138,7 +138,7 @@ must_check tck_status_t persistent_forget(struct persistent *p, uint64_t *term_o
  * it. A file whose write, sync or close fails is abandoned and never synced again: the next put uses a new name. */
 must_check tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done,
                                        void *ctx, struct error *err);
-/* Puts that were held back ask again. */
+/* Puts that were throttled ask again. */
 void persistent_resume(struct persistent *p);
 /* Called by the coordinator when all shards of the version are in the stage: checks that each file exists with its
  * size, writes the manifest, syncs, publishes by rename, syncs the directory, calls done, and then applies

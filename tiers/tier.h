@@ -23,10 +23,10 @@ struct tier_item {
     struct progress *progress; /* of calls to storage; the caller's until done. NULL: not tracked */
 };
 
-/* Holds puts back, so that they disturb the training as little as possible. All in the loop's thread. */
+/* Throttles puts, so that they disturb the training as little as possible. All in the loop's thread. */
 struct tier_pace {
     /* Whether so many bytes may be sent now; if so, they count as sent. Else the tier asks again in
-     * peers_resume or persistent_resume. NULL: nothing is held back. */
+     * peers_resume or persistent_resume. NULL: nothing is throttled. */
     bool (*take)(void *ctx, uint64_t bytes);
     void *ctx;
 };

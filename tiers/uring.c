@@ -195,7 +195,7 @@ static void transfer_settle(struct uring *uring, struct transfer *transfer)
     free(transfer);
 }
 
-/* Puts the transfer's next request into the slot, unless the transfer is held back. */
+/* Puts the transfer's next request into the slot, unless the transfer is throttled. */
 static void slot_fill(struct request *slot, struct transfer *transfer)
 {
     uint64_t left = transfer->ask.bytes - transfer->next;

@@ -47,7 +47,7 @@ struct uring_transfer {
 /* fd, name and data remain the caller's and must not change until done, which runs later, exactly once, unless this
  * fails. A file shorter than bytes is TCK_ERR_CORRUPT. Transfers are served in the order in which they were started. */
 must_check tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err);
-/* Transfers that were held back ask again. */
+/* Transfers that were throttled ask again. */
 void uring_resume(struct uring *uring);
 
 #endif

@@ -23,7 +23,7 @@ left() {
     done
 }
 
-# end SIGNAL TENTHS: waits so many tenths of a second for the end of all that it has sent the signal.
+# end SIGNAL TENTHS: sends the signal, and waits up to TENTHS tenths of a second for the processes to end.
 end() {
     local pids
     for ((i = 0; i < $2; i++)); do

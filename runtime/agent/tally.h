@@ -26,7 +26,7 @@ struct tally {
     uint64_t drain_attempt;
     uint64_t draining_since_ms; /* clock_ms */
     struct stalls stalls;       /* of trainers of this node that have disconnected */
-    /* The shortest times of this term, as others may have been held back (agent/pace). */
+    /* The shortest times of this term, as others may have been throttled (agent/pace). */
     uint64_t drain_ms;        /* from the decision until the version was published; 0: none was */
     struct version saving;    /* the newest one that a trainer of this node has begun to save */
     uint64_t saving_since_ms; /* clock_ms */

@@ -3,7 +3,7 @@
 #include "core/pace.h"
 
 #define NS_PER_S 1e9
-/* Up to here a lane may be held back completely; from here to PACE_SPREAD_MAX it must have sent its share. */
+/* Up to here a lane may be throttled completely; from here to PACE_SPREAD_MAX it must have sent its share. */
 #define MUST_FROM 0.3
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -55,7 +55,7 @@ bool pace_must(const struct pace_lane *lane, uint64_t interval_ns, uint64_t now_
     return interval_ns == 0 || (double)(lane->total - lane->left) < due;
 }
 
-/* Earlier by as much as a burst takes: what was held back meanwhile may be made up for. */
+/* Earlier by as much as a burst takes: what was throttled meanwhile may be made up for. */
 static uint64_t burst_from(uint64_t now_ns, double rate)
 {
     double burst_ns = (double)(PACE_BURST_BYTES)*NS_PER_S / rate;

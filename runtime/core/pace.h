@@ -3,7 +3,7 @@
  *
  * A lane is all that one node sends to its peers, or all that it writes to storage. The time from one version to the
  * next is known from the last ones, and a version's bytes are spread over a part of it, the spread, at the least rate
- * that sends them in that time. One chunk may be sent at once, and what was held back for other reasons (net_phase.h,
+ * that sends them in that time. One chunk may be sent at once, and what was throttled for other reasons (net_phase.h,
  * inflation.h) may be made up for in small bursts. A lane that falls too far behind must go on in any case: that the
  * next version finds its slots free is worth more than the steps' time. */
 #ifndef TCK_CORE_PACE_H
@@ -34,13 +34,13 @@ void pace_begin(struct pace_lane *lane, struct version version, uint64_t bytes, 
 /* Nothing is to be sent any more. */
 void pace_end(struct pace_lane *lane);
 /* The interval that the version's bytes are spread over a part of, at most longest_ns; 0: none is known, or the version
- * is small, so nothing is held back. */
+ * is small, so nothing is throttled. */
 uint64_t pace_interval(const struct pace_lane *lane, uint64_t longest_ns);
 /* Bytes per second now; 0: not limited. */
 double pace_rate(const struct pace_lane *lane, uint64_t interval_ns, double spread, uint64_t now_ns);
 /* Whether the rate allows to send now. */
 bool pace_may(const struct pace_lane *lane, uint64_t interval_ns, uint64_t now_ns);
-/* Whether the lane is so late that nothing may hold it back any more. */
+/* Whether the lane is so late that nothing may throttle it any more. */
 bool pace_must(const struct pace_lane *lane, uint64_t interval_ns, uint64_t now_ns);
 void pace_sent(struct pace_lane *lane, uint64_t bytes, uint64_t interval_ns, double spread, uint64_t now_ns);
 

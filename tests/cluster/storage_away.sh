@@ -10,7 +10,7 @@ start() {
     run_on a 0 --steps 100000 --step-ms 20 --lockstep
     run_on b 1 --steps 100000 --step-ms 20 --lockstep
 }
-trouble_over() { ! told_last "$1" '^HEALTH .* undrained=[1-9]'; } # RANK; or it was never told of any
+trouble_over() { ! told_last "$1" '^HEALTH .* undrained=[1-9]'; } # RANK; true, too, if it never reported any
 told_last() { grep '^HEALTH ' "$work/out.$launch.$1" | tail -1 | grep -qE -- "$2"; }
 everybody_is_told() {
     local rank
@@ -25,7 +25,7 @@ all_is_well() {
     local rank
     wait_for 120 publishes "$1" || die "nothing is published though storage is back: $(tail -5 "$(agent_log a)")"
     for rank in 0 1; do
-        wait_for 60 told_last $rank '^HEALTH good' || die "rank $rank is not told that it is over: $(grep HEALTH "$work"/out.*)"
+        wait_for 60 told_last $rank '^HEALTH good' || die "rank $rank does not report that it is over: $(grep HEALTH "$work"/out.*)"
     done
     wait_for 60 ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")"
     ask a prune --keep 1 >"$work/said" 2>&1 || die "prune: $(cat "$work/said")"
@@ -97,6 +97,6 @@ restart_meanwhile() {
     wait_for 120 publishes "$before" || die "nothing is published though storage is back: $(tail -5 "$(agent_log a)")"
     wait_for 60 ask a status >"$work/said" || die "status stays bad: $(cat "$work/said")"
     for rank in 0 1; do # a rank that missed this would not report the next outage as a new one
-        wait_for 60 trouble_over $rank || die "rank $rank is not told that it is over: $(grep HEALTH "$work"/out.*)"
+        wait_for 60 trouble_over $rank || die "rank $rank does not report that it is over: $(grep HEALTH "$work"/out.*)"
     done
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Copies of versions that are not small are spread over the time between them, and the status says at which rate they go;
-# each version commits before the next one. The last one, after which no step follows, is not held back.
+# each version commits before the next one. The last one, after which no step follows, is not throttled.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=20
 begin 2

@@ -358,7 +358,7 @@ def test_step_that_comes_during_a_write_is_skipped_and_the_end_waits_for_the_wri
 
 @pytest.mark.parametrize("mode, reason", [
     ("fail", "rank 1: OSError: [Errno 28] No space left on device"), ("die", "signal 9")])
-def test_write_that_fails_is_told_and_the_next_one_works(held, own_format, pretrain, mode, reason):
+def test_write_that_fails_is_reported_and_the_next_one_works(held, own_format, pretrain, mode, reason):
     ranks = held(2, mode=mode)
     assert [len(ends) for _, ends in ranks] == [STEPS, STEPS]
     assert saved_in(own_format.directory) == [4, 6] and list(own_format.directory.glob("tmp-*")) == []

@@ -112,7 +112,7 @@ def test_file_in_the_way_is_an_error_on_all_ranks_that_names_it(ranks, save):
         assert "rank 0: " in fault and str(save) in fault and "directory" in fault
 
 
-def test_process_that_is_killed_is_told_by_both_and_replaced(ranks, save):
+def test_process_that_is_killed_is_reported_by_both_and_replaced(ranks, save):
     assert ranks.write(2) == [None, None]
     ranks.processes[1].end()
     faults = ranks.write(4)

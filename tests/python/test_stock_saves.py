@@ -126,7 +126,7 @@ def test_same_iteration_is_saved_once_unless_it_has_failed(saves):
     assert sent() == [4]
 
 
-def test_state_that_cannot_be_copied_is_told_and_training_goes_on(saves, caplog):
+def test_state_that_cannot_be_copied_is_reported_and_training_goes_on(saves, caplog):
     saves.save(2, [], None, None, 0, lambda: lambda: None)  # a function that pickle cannot handle
     assert sent() == [] and "iter_0000002 was not written: rank 0 could not copy it: " in caplog.text
     assert not saves.health.well

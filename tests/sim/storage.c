@@ -84,7 +84,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
     return TCK_OK;
 }
 
-/* What is written here is too small to be held back. */
+/* What is written here is too small to be throttled. */
 void uring_resume(struct uring *uring)
 {
     (void)uring;

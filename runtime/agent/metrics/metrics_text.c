@@ -611,7 +611,7 @@ static const struct {
      "By which part of its time copies and drains make a step longer, while they run: mean and 95 % interval of this "
      "node's last measurements; 0 if it is below.",
      inflation},
-    {"tierckpt_step_inflation_target_ratio", "", FAMILY_GAUGE, "What target_inflation allows; 0: nothing is held back.",
+    {"tierckpt_step_inflation_target_ratio", "", FAMILY_GAUGE, "What target_inflation allows; 0: nothing is throttled.",
      target_inflation},
     {"tierckpt_pace_spread_ratio", "", FAMILY_GAUGE,
      "Part of the time between versions that the bytes of one are spread over.", pace_spread},

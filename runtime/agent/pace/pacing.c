@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Holds copies and drains back. While something is to be sent that may be held back, a timer samples the trainers'
- * steps and the network, and lets what is held back ask again. */
+ * Throttles copies and drains. While something is to be sent that may be throttled, a timer samples the trainers'
+ * steps and the network, and lets what is throttled ask again. */
 #include "agent/pace/pacing.h"
 
 #include "agent/driver/term_context.h"
@@ -155,7 +155,7 @@ static uint64_t longest_ns(const struct pacing *p, enum lane lane)
     return NS_PER_MS * (lane == LANE_COPIES ? p->needs.config->version_timeout_ms / UINT64_C(2) : DRAIN_LONGEST_MS);
 }
 
-/* 0: nothing holds this lane back. */
+/* 0: nothing throttles this lane. */
 static uint64_t interval_ns(const struct pacing *p, enum lane lane, uint64_t now_ns)
 {
     const struct pace_state *s = &p->lanes[lane];

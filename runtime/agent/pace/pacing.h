@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Holds copies and drains back as core/pace.h, core/inflation.h and core/net_phase.h decide: it knows the trainers'
- * step times and the network's counters, and a timer lets those that were held back ask again. Restores and repairs are
- * never held back, and nothing is while no trainer makes a step, before a second version was saved, or once the system
+ * Throttles copies and drains as core/pace.h, core/inflation.h and core/net_phase.h decide: it knows the trainers'
+ * step times and the network's counters, and a timer lets those that were throttled ask again. Restores and repairs are
+ * never throttled, and nothing is while no trainer makes a step, before a second version was saved, or once the system
  * has asked the agent to end. */
 #ifndef TCK_AGENT_PACING_H
 #define TCK_AGENT_PACING_H
@@ -26,7 +26,7 @@ struct pacing_setup {
     struct loop *loop;
     struct client *const *clients;    /* the current list */
     struct term_context *const *term; /* the current term */
-    /* What this lane holds back may ask again. */
+    /* What this lane throttles may ask again. */
     void (*resume)(void *ctx, enum lane lane);
     /* Whether the agent has no time to lose. */
     bool (*hurries)(const void *ctx);
@@ -46,10 +46,10 @@ bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes);
 
 /* For reports. */
 struct pacing_figures {
-    double target;      /* 0: nothing is held back */
+    double target;      /* 0: nothing is throttled */
     double spread;      /* part of an interval that a version's bytes are spread over */
     double rate[LANES]; /* bytes per second, the last one that was in force; 0: none was */
-    bool held[LANES];   /* something is held back now */
+    bool held[LANES];   /* something is throttled now */
     bool gated;         /* the network's counters are read */
     struct inflation inflation;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What is held back and when, with a clock and a trainer of the test's. */
+ * What is throttled and when, with a clock and a trainer of the test's. */
 #include "agent/pace/nic_counter.h"
 #include "agent/pace/pacing.h"
 
@@ -125,7 +125,7 @@ Test(pacing, a_drain_has_a_lane_of_its_own)
     cr_assert(sent >= 45 && sent <= 56, "%u", sent);
 }
 
-Test(pacing, what_is_held_back_is_told_to_ask_again)
+Test(pacing, throttled_work_asks_again)
 {
     three_versions(LANE_COPIES, 1000 * MIB);
     while (pacing_take(pacing, LANE_COPIES, CHUNK)) {
@@ -144,7 +144,7 @@ static void expect_free(const char *why)
 {
     three_versions(LANE_COPIES, 1000 * MIB);
     for (int i = 0; i < 250; i++) {
-        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK), "%s: chunk %d was held back", why, i);
+        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK), "%s: chunk %d was throttled", why, i);
     }
 }
 
@@ -173,7 +173,7 @@ Test(pacing, holds_nothing_back_while_the_training_rests)
     }
     fake_ns += 310 * MS; /* no step for more than twice its time, as at the end of a training */
     for (int i = 0; i < 200; i++) {
-        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK), "chunk %d was held back", i);
+        cr_assert(pacing_take(pacing, LANE_COPIES, CHUNK), "chunk %d was throttled", i);
     }
 }
 

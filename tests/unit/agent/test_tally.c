@@ -32,7 +32,7 @@ Test(tally, a_save_takes_until_it_is_committed)
     tally_committed(&tally, (struct version){1, 10}, 2001);
     cr_assert_eq(tally.commit_ms, 501, "that of another version says nothing");
     tally_committed(&tally, (struct version){1, 20}, 9000);
-    cr_assert_eq(tally.commit_ms, 501, "it was held back");
+    cr_assert_eq(tally.commit_ms, 501, "it was throttled");
     tally_save_begun(&tally, (struct version){1, 30}, 9100);
     tally_committed(&tally, (struct version){1, 30}, 9199);
     cr_assert_eq(tally.commit_ms, 100);

@@ -128,7 +128,7 @@ Test(pace, makes_up_for_pauses)
 {
     struct pace_lane lane = known_lane(64 * MIB);
     uint64_t took = send_all(&lane, 0.6, mostly);
-    cr_assert_leq(took, 7 * S, "held back for nine tenths of the time, it took %llu ms",
+    cr_assert_leq(took, 7 * S, "throttled for nine tenths of the time, it took %llu ms",
                   (unsigned long long)(took / MS));
 }
 

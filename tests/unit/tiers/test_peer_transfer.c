@@ -248,7 +248,7 @@ Test(peer_transfer, is_given_up_on_both_sides_when_the_sender_ends)
     cr_expect_eq(b.stored, b.offers);
 }
 
-/* ---- held back --------------------------------------------------------------------------------------------------- */
+/* ---- throttled --------------------------------------------------------------------------------------------------- */
 
 static struct {
     bool open;
@@ -302,7 +302,7 @@ Test(peer_held, a_receiver_does_not_wait_for_ever)
     cr_assert_eq(b.stored_outcome.code, TCK_ERR_TIMEDOUT, "%s", b.stored_outcome.text);
 }
 
-Test(peer_held, what_others_fetch_is_not_held_back)
+Test(peer_held, what_others_fetch_is_not_throttled)
 {
     slot_fill(&b.slot, ODD);
     slot_empty(&a.slot, ODD);
@@ -321,7 +321,7 @@ Test(peer_held, what_others_fetch_is_not_held_back)
     cr_assert_eq(gate.asked, 0);
 }
 
-Test(peer_held, a_session_that_ends_ends_what_is_held_back)
+Test(peer_held, a_session_that_ends_ends_what_is_throttled)
 {
     slot_fill(&a.slot, ODD);
     slot_empty(&b.slot, ODD);

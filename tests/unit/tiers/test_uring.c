@@ -295,7 +295,7 @@ static void check_held(enum uring_way way)
                                  .ctx = &held_waiting,
                                  .take = take_if_open};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
-    cr_assert_eq(asked, 1, "what is held back asks once, not in a circle");
+    cr_assert_eq(asked, 1, "what is throttled asks once, not in a circle");
     uring_resume(uring);
     cr_assert_eq(asked, 2);
     struct loop_timer *timer;
@@ -320,7 +320,7 @@ Test(uring, holds_a_write_back_until_it_may_go)
     check_held(URING_NEVER);
 }
 
-Test(uring, what_is_held_back_does_not_hold_back_others)
+Test(uring, what_is_throttled_does_not_hold_back_others)
 {
     struct waiting free_waiting = {.left = 1};
     uint8_t *data = buffer(5 * MIB, 5);

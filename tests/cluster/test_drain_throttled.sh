@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A drain that is held back for longer than storage_timeout_ms is no sign of storage that hangs: it is published.
+# A drain that is throttled for longer than storage_timeout_ms is no sign of storage that hangs: it is published.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=250
 settings=',"storage_timeout_ms":500'
@@ -12,6 +12,6 @@ drain_rate() { # of a
 }
 is_slow() { local rate; rate=$(drain_rate) && [ "$rate" -gt 0 ] && [ "$rate" -lt 16000000 ]; }
 wait_for 60 published 1 || die "nothing is published"
-wait_for 60 is_slow || die "the drain is not held back: $(drain_rate) B/s"
+wait_for 60 is_slow || die "the drain is not throttled: $(drain_rate) B/s"
 wait_for 60 published 3 || die "versions are not published: $(grep -E 'drain|storage' "$(agent_log a)" | tail -5)"
 ! grep -hE 'does not answer|storage hangs' "$(agent_log a)" "$(agent_log b)" || die "storage counts as hanging"
