@@ -175,6 +175,43 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_job_name(const char *config_file, const 
  * time after all, and the log says why. */
 TCK_API void tck_detach(tck_client_t *client, int job_done);
 
+/* ---- an allgather for programs that have none ------------------------------------------------------------------ */
+
+/* A place that all ranks reach and where they find each other: a key-value store such as torch's TCPStore or PMI's, or
+ * a directory that they share. Both functions return 0, or anything else if they failed. */
+typedef struct tck_store {
+    /* Makes the value of a key available to all ranks, in place of an earlier one. */
+    int (*put)(void *ctx, const char *key, const void *value, size_t len);
+    /* Waits until the key was put and copies its value, which has at most cap bytes. */
+    int (*get)(void *ctx, const char *key, void *value, size_t cap, size_t *len_out);
+    void *ctx;
+} tck_store_t;
+
+typedef struct tck_bootstrap tck_bootstrap_t;
+
+typedef struct tck_bootstrap_params {
+    size_t struct_size;
+    int rank;
+    int world_size;
+    tck_store_t store;   /* used by tck_bootstrap_open alone: each rank puts at most one key and gets another one's */
+    const char *prefix;  /* begins each key, at most 128 bytes; NULL: none */
+    const char *address; /* numeric addresses at which others reach this rank, separated by commas, the first one first;
+                            NULL: those of all interfaces that are up */
+    int timeout_ms;      /* how long to wait for another rank each time; 0: 30 minutes */
+} tck_bootstrap_params_t;
+#define TCK_BOOTSTRAP_PARAMS_INIT TCK_SIZED(tck_bootstrap_params_t)
+
+/* Connects the ranks over TCP in a tree, so that each has at most 9 connections, however many ranks there are.
+ * Collective. TCK_ERR_TIMEDOUT names a rank that did not come. After an error, also one of an allgather, all ranks
+ * close it and may open another one. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_bootstrap_open(const tck_bootstrap_params_t *params,
+                                                       tck_bootstrap_t **bootstrap_out);
+/* For tck_attach_params_t, and for the program's own use, by one thread at a time. Its allgather returns a status, and
+ * tck_errmsg(NULL) has the text. Once it has failed on one rank, or a rank has ended, it fails on all of them. */
+TCK_API tck_oob_t tck_bootstrap_oob(tck_bootstrap_t *bootstrap);
+/* After the clients that use it were detached. NULL is allowed. */
+TCK_API void tck_bootstrap_close(tck_bootstrap_t *bootstrap);
+
 /* ---- what is saved ------------------------------------------------------------------------------------------- */
 
 #define TCK_MAX_NDIM 8

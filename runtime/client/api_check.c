@@ -2,8 +2,6 @@
  * See api_check.h. */
 #include "client/api_check.h"
 
-_Thread_local struct error attach_error;
-
 tck_status_t check_caller(struct tck_client *client, const char *function)
 {
     if (client == NULL) {

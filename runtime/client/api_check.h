@@ -3,10 +3,8 @@
 #ifndef TCK_CLIENT_API_CHECK_H
 #define TCK_CLIENT_API_CHECK_H
 
+#include "client/attach_error.h"
 #include "client/client.h"
-
-/* The error of calls that have no client to keep it in. */
-extern _Thread_local struct error attach_error;
 
 /* Checks a call of a function that needs no particular state. A forked child has this memory, but neither the
  * threads nor a connection of its own. */

@@ -2,6 +2,8 @@
  * Exchanges among the ranks: a card per rank with its status, the text of its error, and the payload. */
 #include "client/oob.h"
 
+#include "client/bootstrap.h"
+
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +61,10 @@ static tck_status_t exchange_cards(const struct oob *oob, uint8_t *mine, uint8_t
         return TCK_OK;
     }
     rc = oob->caller.allgather(oob->caller.ctx, mine, cards, card_bytes);
+    if (rc != 0 && bootstrap_failure(&oob->caller) != NULL) {
+        *err = *bootstrap_failure(&oob->caller);
+        return error_prefix(err, "the exchange among the ranks failed");
+    }
     if (rc != 0) {
         return error_set(err, TCK_ERR_UNREACHABLE, "the caller's allgather failed with %d", rc);
     }

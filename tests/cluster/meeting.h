@@ -13,5 +13,8 @@ struct connectivity {
 
 /* As tck_oob_t wants it; ctx is the meeting. */
 int meeting_allgather(void *ctx, const void *in, void *out, size_t len);
+/* As tck_store_t wants them. */
+int meeting_put(void *ctx, const char *key, const void *value, size_t len);
+int meeting_get(void *ctx, const char *key, void *value, size_t cap, size_t *len_out);
 
 #endif

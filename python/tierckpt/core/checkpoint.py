@@ -49,8 +49,8 @@ def init(*, model: Models, optimizer: Optimizers = None, scheduler: Schedulers =
     overrides        dict of keys that override those of config
     replicate_group  process group whose ranks hold the same plain tensors, for models without DistributedDataParallel;
                      or tierckpt.PRIVATE if no other rank has a tensor of the same name
-    group            process group of all ranks for the collectives of the set-up; default: the default group, or a gloo
-                     group if the default group cannot send CPU tensors
+    group            process group of all ranks for the collectives of the set-up; default: the default group. If it
+                     cannot send CPU tensors, the ranks connect to each other in a tree, over TCP
     capacity         {"extra_state": bytes, ...}: how much the values of "optimizer", "scheduler", "extra_state" and
                      "rng" may take as they grow; default: at least 64 KiB and four times their present size. A run that
                      loads a version with another capacity continues with that one

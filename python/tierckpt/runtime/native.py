@@ -35,6 +35,9 @@ DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "F16", "BF16", "U32", "I32", "F32", 
 
 ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
+_PUT = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
+_GET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_size_t))
+
 CHECK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 class Version(NamedTuple):
@@ -87,6 +90,15 @@ class Restored(NamedTuple):
 
 class _Oob(ctypes.Structure):
     _fields_ = [("allgather", ALLGATHER), ("ctx", c_void_p)]
+
+
+class _Store(ctypes.Structure):
+    _fields_ = [("put", _PUT), ("get", _GET), ("ctx", c_void_p)]
+
+
+class _BootstrapParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("rank", c_int), ("world_size", c_int), ("store", _Store),
+                ("prefix", c_char_p), ("address", c_char_p), ("timeout_ms", c_int)]
 
 
 class _AttachParams(ctypes.Structure):
@@ -254,9 +266,13 @@ class Stats(NamedTuple):
 
 
 _CLIENT = c_void_p
+_BOOTSTRAP = c_void_p
 _PUBLISHED = c_void_p
 # Name: (result, arguments). A result of None here means "a status, raised unless it is TCK_OK".
 _FUNCTIONS = {
+    "tck_bootstrap_open": (None, [POINTER(_BootstrapParams), POINTER(_BOOTSTRAP)]),
+    "tck_bootstrap_oob": (_Oob, [_BOOTSTRAP]),
+    "tck_bootstrap_close": (c_void_p, [_BOOTSTRAP]),
     "tck_attach": (None, [POINTER(_AttachParams), POINTER(_CLIENT)]),
     "tck_add_record": (None, [_CLIENT, POINTER(_Record), POINTER(c_uint32)]),
     "tck_add_blob": (None, [_CLIENT, c_char_p, c_size_t, c_char_p]),
@@ -363,8 +379,84 @@ class Allgather(Protocol):
 
     callback: Any
     """An ALLGATHER, or None if there is one rank."""
+    context: int | None
+    """What it is called with."""
 
     def reraise(self) -> None: ...
+
+
+class Store(Protocol):
+    """Where ranks find each other, such as a torch.distributed.Store."""
+
+    def set(self, key: str, value: Any, /) -> object: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
+
+    def get(self, key: str, /) -> bytes:
+        """Waits until it was set."""
+
+
+class Bootstrap:
+    """A tck_bootstrap_t: an Allgather over a tree of connections between the ranks. Opening it is collective."""
+
+    def __init__(self, store: Store, prefix: str, *, rank: int, world_size: int, timeout: float = 0) -> None:
+        """`timeout` in seconds: how long to wait for another rank each time; 0: half an hour."""
+        self._library = _load_library()
+        self._store = store
+        self._size = world_size
+        self._raised: BaseException | None = None
+        self._handle = c_void_p()
+        calls = _Store(_PUT(self._put), _GET(self._get), None)
+        params = _BootstrapParams(ctypes.sizeof(_BootstrapParams), rank, world_size, calls, prefix.encode(), None,
+                                  min(int(timeout * 1000), 2**31 - 1))
+        self._check(self._library.tck_bootstrap_open(byref(params), byref(self._handle)))
+        oob = self._library.tck_bootstrap_oob(self._handle)
+        self.callback: Any = oob.allgather
+        self.context: int | None = oob.ctx
+
+    def _put(self, _ctx: int | None, key: bytes, value: int, length: int) -> int:
+        return self._kept(lambda: self._store.set(key.decode(), ctypes.string_at(value, length)))
+
+    def _get(self, _ctx: int | None, key: bytes, value: int, room: int, length: Any) -> int:
+        def copy() -> None:
+            self._store.check([key.decode()])  # or a FileStore would return what it has read before
+            found = self._store.get(key.decode())[:room]
+            ctypes.memmove(value, found, len(found))
+            length[0] = len(found)
+
+        return self._kept(copy)
+
+    def _kept(self, call: Callable[[], object]) -> int:
+        try:
+            call()
+            return 0
+        except BaseException as error:  # it may not pass through C: _check raises it
+            self._raised = error
+            return 1
+
+    def _check(self, status: int) -> None:
+        raised, self._raised = self._raised, None
+        if status != 0:
+            text = _text(self._library.tck_errmsg(None)) or _text(self._library.tck_strerror(status))
+            raise errors.from_status(status, text) from raised
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        """Those of all ranks, which must have the same length. Collective."""
+        everywhere = ctypes.create_string_buffer(max(1, len(data) * self._size))
+        self._check(self.callback(self.context, data, ctypes.addressof(everywhere), len(data)))
+        return [everywhere.raw[begin:begin + len(data)] for begin in range(0, len(data) * self._size, len(data))]
+
+    @property
+    def failed(self) -> bool:
+        """It fails from now on: another one must be opened."""
+        return bool(self.callback(self.context, None, None, 0))
+
+    def reraise(self) -> None:
+        """An allgather over it raises nothing."""
+
+    def close(self) -> None:
+        self._library.tck_bootstrap_close(self._handle)
+        self._handle = c_void_p()
 
 
 class Watch(Protocol):
@@ -394,7 +486,7 @@ class Client:
         self.world_size = world_size
         self._handle = c_void_p()
         params = _AttachParams(ctypes.sizeof(_AttachParams), _bytes(config_file), _bytes(config_json), rank,
-                               world_size, _Oob(oob.callback or ALLGATHER(), None))
+                               world_size, _Oob(oob.callback or ALLGATHER(), oob.context))
         self._check(self._library.tck_attach(byref(params), byref(self._handle)))
         self._pid = os.getpid()
         _clients.add(self)

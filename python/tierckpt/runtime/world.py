@@ -2,7 +2,9 @@
 """The ranks of a job, and the allgather by which the library reaches them over torch.distributed."""
 
 import ctypes
+import hashlib
 import os
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from .. import errors
-from .native import ALLGATHER
+from .native import ALLGATHER, Bootstrap
 
 _T = TypeVar("_T")
 
@@ -29,6 +31,7 @@ class Oob:
         self._gather = gather
         self._raised: BaseException | None = None
         self.callback = ALLGATHER(self._allgather) if gather else None
+        self.context: int | None = None
 
     def _allgather(self, _ctx: int | None, source: int, target: int, length: int) -> int | None:
         try:
@@ -50,15 +53,37 @@ def _bytes_at(address: int, length: int) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_ubyte * length).from_address(address), dtype=torch.uint8)
 
 
-def _cpu_group(group: ProcessGroup | None) -> ProcessGroup | None:
-    """`group`, or the default group (None), or, if that one cannot send CPU tensors, a gloo group that is created here
-    (collective)."""
-    if group is None and "cpu:" not in dist.get_backend_config():
-        made: ProcessGroup = dist.new_group(backend="gloo")
-        return made
-    if group is not None and dist.get_world_size(group) != dist.get_world_size():
-        raise errors.InvalidArgumentError("group= must contain every rank of the job")
-    return group
+_opened: tuple[Any, dict[str, Bootstrap]] | None = None  # the default process group, and those that were opened in it
+
+
+def open_bootstrap(name: str, members: tuple[int, ...] | None = None, timeout: float = 0) -> Bootstrap:
+    """Connects all ranks, or the members, of which this is one. It makes no process group, since gloo would connect
+    each rank with all others. Collective."""
+    prefix = f"tierckpt/{name}/" if members is None else f"tierckpt/{name}/{_digest(members)}/"
+    rank = dist.get_rank()
+    return Bootstrap(dist.distributed_c10d._get_default_store(), prefix,
+                     rank=rank if members is None else members.index(rank),
+                     world_size=dist.get_world_size() if members is None else len(members), timeout=timeout)
+
+
+def _digest(members: tuple[int, ...]) -> str:
+    return hashlib.blake2b(repr(members).encode(), digest_size=8).hexdigest()
+
+
+def _common_bootstrap(members: tuple[int, ...] | None) -> Bootstrap:
+    """The one that all calls in the thread of the training use. Collective the first time."""
+    global _opened
+    if _opened is None or _opened[0] is not dist.group.WORLD:
+        for bootstrap in _opened[1].values() if _opened else ():
+            bootstrap.close()
+        _opened = (dist.group.WORLD, {})
+    name = "all" if members is None else _digest(members)
+    found = _opened[1].get(name)
+    if found is None or found.failed:
+        if found is not None:
+            found.close()
+        _opened[1][name] = found = open_bootstrap("world", members)
+    return found
 
 
 @dataclass(frozen=True)
@@ -67,14 +92,16 @@ class World:
 
     rank: int
     size: int
-    oob: Oob
-    group: ProcessGroup | None = None  # for CPU tensors; None: the default one, or there is one rank
+    oob: Oob | Bootstrap
+    group: ProcessGroup | None = None  # if oob is an Oob: for CPU tensors; None: the default one, or there is one rank
     members: tuple[int, ...] | None = None  # the ranks of torch.distributed that are in it; None: all
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order. pickle must be able to handle them. Collective."""
         if self.size == 1:
             return [value]
+        if isinstance(self.oob, Bootstrap):
+            return _gather_objects(self.oob, value)
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value, group=self.group)
         return values
@@ -97,24 +124,30 @@ class World:
         return made
 
 
+def _gather_objects(bootstrap: Bootstrap, value: Any) -> list[Any]:
+    data = pickle.dumps(value)
+    lengths = [int.from_bytes(length, "little") for length in bootstrap.allgather(len(data).to_bytes(8, "little"))]
+    padded = bootstrap.allgather(data.ljust(max(lengths), b"\0"))
+    return [pickle.loads(of_rank[:length]) for of_rank, length in zip(padded, lengths, strict=True)]
+
+
 def join_world(group: ProcessGroup | None = None) -> World:
     """The ranks of the default process group, or this rank alone if there is none. Raises InvalidArgumentError if
-    $WORLD_SIZE says that there are others."""
+    $WORLD_SIZE says that there are others. Collective the first time."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise errors.InvalidArgumentError("this is one of several ranks ($WORLD_SIZE): call "
                                               "torch.distributed.init_process_group before init")
         return World(0, 1, Oob())
     rank, size = dist.get_rank(), dist.get_world_size()
-    if size == 1:
-        return World(rank, size, Oob())
-    group = _cpu_group(group)
-    return World(rank, size, Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group)
+    if group is not None and dist.get_world_size(group) != size:
+        raise errors.InvalidArgumentError("group= must contain every rank of the job")
+    return World(rank, size, *_way(group, None, size))
 
 
 def world_of(group: ProcessGroup | None, alone: bool = False) -> World:
     """The ranks of a process group as a job of their own, as torch.distributed.checkpoint understands process_group.
-    `alone`, or no process group at all: this rank. Collective over these ranks."""
+    `alone`, or no process group at all: this rank. Collective over these ranks the first time."""
     if not (dist.is_available() and dist.is_initialized()):
         return World(0, 1, Oob())
     if alone:
@@ -122,14 +155,20 @@ def world_of(group: ProcessGroup | None, alone: bool = False) -> World:
     if group is None or dist.get_world_size(group) == dist.get_world_size():
         return join_world(group if group is not None and _sends_from_cpu(group) else None)
     members = tuple(dist.get_process_group_ranks(group))
-    if not _sends_from_cpu(group):
-        group = dist.new_group(list(members), backend="gloo", use_local_synchronization=True)
-    size = len(members)
+    return World(members.index(dist.get_rank()), len(members), *_way(group, members, len(members)), members)
+
+
+def _way(group: ProcessGroup | None, members: tuple[int, ...] | None,
+         size: int) -> tuple[Oob | Bootstrap, ProcessGroup | None]:
+    """How these ranks reach each other: over the group, if it can send CPU tensors."""
     if size == 1:
-        return World(0, 1, Oob(), None, members)
-    return World(members.index(dist.get_rank()), size,
-                 Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group, members)
+        return Oob(), None
+    if not _sends_from_cpu(group):
+        return _common_bootstrap(members), None
+    return Oob(size, lambda parts, mine: dist.all_gather(parts, mine, group=group)), group
 
 
-def _sends_from_cpu(group: ProcessGroup) -> bool:
+def _sends_from_cpu(group: ProcessGroup | None) -> bool:
+    if group is None:
+        return "cpu:" in dist.get_backend_config()
     return torch.device("cpu") in group._device_types
