@@ -275,10 +275,13 @@ static int run_entry(const struct bench_entry *entry, const char *parent, const 
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
 }
 
+/* "G5" means G5.verified, too. */
 static bool is_wanted(const char *id, char **wanted, int count)
 {
     for (int i = 0; i < count; i++) {
-        if (strcmp(id, wanted[i]) == 0) {
+        size_t len = strlen(wanted[i]);
+
+        if (strncmp(id, wanted[i], len) == 0 && (id[len] == '\0' || id[len] == '.')) {
             return true;
         }
     }
