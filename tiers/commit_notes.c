@@ -9,13 +9,13 @@
 #include <stdlib.h>
 
 /* Finds the newest of these terms (sorted newest first) that has noted a commit, if it is newer than the known one. */
-static tck_status_t find_commit(int dir_fd, const uint64_t *terms, size_t count, struct commit_notes *notes,
-                                struct error *err)
+static tck_status_t find_commit(const struct folder *job, const uint64_t *terms, size_t count,
+                                struct commit_notes *notes, struct error *err)
 {
     for (size_t i = 0; i < count && terms[i] > notes->newest; i++) {
         struct term_note note = {0};
         struct error why = {0};
-        tck_status_t status = term_note_read(dir_fd, terms[i], &note, &why);
+        tck_status_t status = term_note_read(job, terms[i], &note, &why);
         if (status == TCK_ERR_NOMEM) {
             return error_set(err, status, "%s", why.text);
         }
@@ -29,21 +29,21 @@ static tck_status_t find_commit(int dir_fd, const uint64_t *terms, size_t count,
     return TCK_OK;
 }
 
-tck_status_t commit_notes_read(int dir_fd, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
+tck_status_t commit_notes_read(const struct folder *job, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
                                struct error *err)
 {
     uint64_t *terms = NULL, here = 0;
     size_t count = 0;
-    tck_status_t status = forgotten_read(dir_fd, &here, err);
+    tck_status_t status = forgotten_read(job, &here, err);
     if (status == TCK_OK) {
         *forgotten = here > *forgotten ? here : *forgotten;
-        status = term_list_below(dir_fd, term, &terms, &count, err);
+        status = term_list_below(job, term, &terms, &count, err);
     }
     while (count > 0 && terms[count - 1] <= *forgotten) {
         count--;
     }
     if (status == TCK_OK) {
-        status = find_commit(dir_fd, terms, count, notes, err);
+        status = find_commit(job, terms, count, notes, err);
         free(terms);
     }
     return status;

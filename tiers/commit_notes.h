@@ -7,7 +7,7 @@
 
 /* Adds the notes of the terms below `term` to *notes. Ignores terms up to *forgotten, which is raised to what this
  * directory says. */
-must_check tck_status_t commit_notes_read(int dir_fd, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
-                                          struct error *err);
+must_check tck_status_t commit_notes_read(const struct folder *job, uint64_t term, uint64_t *forgotten,
+                                          struct commit_notes *notes, struct error *err);
 
 #endif

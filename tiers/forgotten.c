@@ -3,7 +3,6 @@
 #include "tiers/forgotten.h"
 
 #include "base/json.h"
-#include "tiers/safe_fs.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +22,12 @@ static tck_status_t decode(const json_t *json, uint64_t *term_out, struct error 
     return TCK_OK;
 }
 
-tck_status_t forgotten_read(int job_fd, uint64_t *term_out, struct error *err)
+tck_status_t forgotten_read(const struct folder *job, uint64_t *term_out, struct error *err)
 {
     char *text;
     size_t len;
     json_t *json;
-    tck_status_t status = safe_fs_read(job_fd, FORGOTTEN_NAME, FORGOTTEN_MAX, &text, &len, err);
+    tck_status_t status = folder_read(job, FORGOTTEN_NAME, FORGOTTEN_MAX, &text, &len, err);
     if (status == TCK_ERR_NOENT) {
         *term_out = 0;
         return TCK_OK;
@@ -46,7 +45,7 @@ tck_status_t forgotten_read(int job_fd, uint64_t *term_out, struct error *err)
     return status;
 }
 
-tck_status_t forgotten_write(int job_fd, uint64_t term, uint64_t wall_ms, struct error *err)
+tck_status_t forgotten_write(const struct folder *job, uint64_t term, uint64_t wall_ms, struct error *err)
 {
     json_t *json = json_object();
     char *text = NULL;
@@ -58,7 +57,7 @@ tck_status_t forgotten_write(int job_fd, uint64_t term, uint64_t wall_ms, struct
     if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for " FORGOTTEN_NAME);
     }
-    tck_status_t status = safe_fs_write(job_fd, FORGOTTEN_NAME, text, strlen(text), err);
+    tck_status_t status = folder_write(job, FORGOTTEN_NAME, text, strlen(text), err);
     free(text);
     return status;
 }

@@ -5,11 +5,9 @@
 #include "base/config_names.h"
 #include "tiers/commit_notes.h"
 #include "tiers/names.h"
-#include "tiers/safe_fs.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FORMER_DEFAULT "default"
 
@@ -29,10 +27,10 @@ static bool may_be_derived(const char *name)
     return digest || strcmp(name, FORMER_DEFAULT) == 0;
 }
 
-static tck_status_t find_version(int fd, bool *out, struct error *err)
+static tck_status_t find_version(const struct folder *job, bool *out, struct error *err)
 {
     struct names names;
-    tck_status_t status = safe_fs_list(fd, &names, err);
+    tck_status_t status = folder_list(job, &names, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -45,11 +43,11 @@ static tck_status_t find_version(int fd, bool *out, struct error *err)
 }
 
 /* What was committed may never have been published, and then only the memory of agents has it. */
-static tck_status_t find_commit(int fd, bool *out, struct error *err)
+static tck_status_t find_commit(const struct folder *job, bool *out, struct error *err)
 {
     uint64_t forgotten = 0;
     struct commit_notes notes = {0};
-    tck_status_t status = commit_notes_read(fd, UINT64_MAX, &forgotten, &notes, err);
+    tck_status_t status = commit_notes_read(job, UINT64_MAX, &forgotten, &notes, err);
     if (status == TCK_OK && notes.newest == 0 && notes.unsure.code != TCK_OK) {
         return error_set(err, notes.unsure.code, "%s", notes.unsure.text);
     }
@@ -59,35 +57,36 @@ static tck_status_t find_commit(int fd, bool *out, struct error *err)
 
 /* *what_out is NULL if it has saved nothing. An entry that is no directory, or that this user may not read, is not a
  * job of this user. */
-static tck_status_t find_saved(int save_fd, const char *name, const char **what_out, struct error *err)
+static tck_status_t find_saved(const struct folder *save, const char *name, const char **what_out, struct error *err)
 {
-    int fd;
+    struct folder job = FOLDER_NONE;
     bool version = false, commit = false;
     *what_out = NULL;
-    tck_status_t status = safe_fs_open_dir(save_fd, name, &fd, err);
+    tck_status_t status = folder_open(save, name, &job, err);
     if (status == TCK_ERR_DENIED || status == TCK_ERR_NOENT) {
         return TCK_OK;
     }
     if (status != TCK_OK) {
         return status;
     }
-    status = find_version(fd, &version, err);
+    status = find_version(&job, &version, err);
     if (status == TCK_OK && !version) {
-        status = find_commit(fd, &commit, err);
+        status = find_commit(&job, &commit, err);
     }
-    close(fd);
+    folder_close(&job);
     *what_out = version ? "versions" : commit ? "notes of commits" : NULL;
     return status == TCK_ERR_DENIED ? TCK_OK : status;
 }
 
-static tck_status_t find_among(int save_fd, const struct names *names, const struct config *config, struct error *err)
+static tck_status_t find_among(const struct folder *save, const struct names *names, const struct config *config,
+                               struct error *err)
 {
     for (size_t i = 0; i < names->count; i++) {
         const char *name = names->names[i], *what;
         if (strcmp(name, config->job) == 0 || !may_be_derived(name)) {
             continue;
         }
-        tck_status_t status = find_saved(save_fd, name, &what, err);
+        tck_status_t status = find_saved(save, name, &what, err);
         if (status != TCK_OK) {
             return error_prefix(err, "%s: look for other jobs", config->save_dir);
         }
@@ -107,16 +106,16 @@ tck_status_t moved_job_check(const struct config *config, struct error *err)
     if (!is_derived(config)) {
         return TCK_OK;
     }
-    int fd = open(config->save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
+    struct folder save = folder_of_dir(open(config->save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder_is(&save)) {
         return errno == EACCES ? TCK_OK
                                : error_set(err, status_of_errno(errno), "%s: cannot be opened: %m", config->save_dir);
     }
-    tck_status_t status = safe_fs_list(fd, &names, err);
+    tck_status_t status = folder_list(&save, &names, err);
     if (status == TCK_OK) {
-        status = find_among(fd, &names, config, err);
+        status = find_among(&save, &names, config, err);
         names_free(&names);
     }
-    close(fd);
+    folder_close(&save);
     return status;
 }

@@ -12,6 +12,7 @@
 #ifndef TCK_TIERS_PERSISTENT_H
 #define TCK_TIERS_PERSISTENT_H
 
+#include "base/secret.h"
 #include "tiers/published_versions.h"
 #include "tiers/term_holder.h"
 #include "tiers/tier.h"
@@ -58,8 +59,8 @@ uint64_t persistent_moved_ms(const struct persistent *p);
  * returns, and what they write never gets its final name. */
 void persistent_give_up(struct persistent *p);
 
-/* The job directory below save_dir (for the secret); remains p's. */
-int persistent_dir_fd(const struct persistent *p);
+/* The job's secret, which the first one to ask makes. Blocking. */
+must_check tck_status_t persistent_secret(struct persistent *p, struct secret *out, struct error *err);
 
 /* Claims and syncs the lowest free term that is at_least or higher. Blocking, milliseconds. */
 must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out,

@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 uint64_t persistent_moved_ms(const struct persistent *p)
 {
@@ -41,12 +40,8 @@ void persistent_unref(struct persistent *p)
         return;
     }
     audit_free(p->audit);
-    if (p->load_fd >= 0) {
-        close(p->load_fd);
-    }
-    if (p->job_fd >= 0) {
-        close(p->job_fd);
-    }
+    folder_close(&p->load);
+    folder_close(&p->job);
     free(p);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Deleting. A version is un-published first (renamed to the trash, directory synced), then deleted file by file, so a
  * version's name never stands for half a version. A crash in between leaves the rest in the trash, for the sweep. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -176,7 +176,7 @@ static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, con
     if (status != TCK_OK) {
         return status;
     }
-    status = version_manifest(dir_fd, p->config->job, version, &manifest, err);
+    status = version_manifest(&(struct folder){.fd = dir_fd}, p->config->job, version, &manifest, err);
     close(dir_fd);
     if (status_proves_damage(status)) {
         struct deletion deletion = {trash_fd, name, what, is_of_some_version, NULL};
@@ -195,7 +195,7 @@ void empty_trash(const struct persistent *p)
     struct names names;
     struct error err = {0};
     int trash_fd = -1;
-    tck_status_t status = safe_fs_open_dir(p->job_fd, TRASH_DIR, &trash_fd, &err);
+    tck_status_t status = safe_fs_open_dir(p->job.fd, TRASH_DIR, &trash_fd, &err);
     if (status == TCK_ERR_NOENT) {
         return;
     }
@@ -227,22 +227,22 @@ static tck_status_t check_deletable(const struct persistent *p, struct version v
     struct published which = {.version = version};
     struct manifest manifest;
     struct names names;
-    int dir_fd = -1;
-    tck_status_t status = version_open(&dirs, &which, &dir_fd, err);
+    struct folder dir;
+    tck_status_t status = version_open(&dirs, &which, &dir, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = version_manifest(dir_fd, p->config->job, version, &manifest, err);
+    status = version_manifest(&dir, p->config->job, version, &manifest, err);
     if (status == TCK_OK) {
-        status = safe_fs_list(dir_fd, &names, err);
+        status = folder_list(&dir, &names, err);
         if (status == TCK_OK) {
             struct deletion deletion = {.may_delete = is_of_version, .ctx = &manifest};
-            status = check_entries(dir_fd, &names, &deletion, err);
+            status = check_entries(dir.fd, &names, &deletion, err);
             names_free(&names);
         }
         manifest_free(&manifest);
     }
-    close(dir_fd);
+    folder_close(&dir);
     return status;
 }
 
@@ -259,18 +259,18 @@ static tck_status_t unpublish(const struct persistent *p, struct version version
     version_dir_name(version, name);
     trash_name(version, number, trashed_out);
     failpoint(prune, intended);
-    status = safe_fs_move_dir(p->job_fd, name, trash_fd, trashed_out, err);
+    status = safe_fs_move_dir(p->job.fd, name, trash_fd, trashed_out, err);
     failpoint(prune, moved);
     if (status == TCK_OK) {
         status = safe_fs_sync(trash_fd, err);
     }
     if (status == TCK_OK) {
-        status = safe_fs_sync(p->job_fd, err);
+        status = safe_fs_sync(p->job.fd, err);
     }
     return status;
 }
 
-tck_status_t delete_version(const struct persistent *p, struct version version, struct error *err)
+tck_status_t dir_delete_version(const struct persistent *p, struct version version, struct error *err)
 {
     char name[DIR_NAME_MAX], trashed[DIR_NAME_MAX];
     int trash_fd = -1;
@@ -278,7 +278,7 @@ tck_status_t delete_version(const struct persistent *p, struct version version, 
     version_dir_name(version, name);
     tck_status_t status = check_deletable(p, version, err);
     if (status == TCK_OK) {
-        status = safe_fs_make_dir(p->job_fd, TRASH_DIR, &trash_fd, err);
+        status = safe_fs_make_dir(p->job.fd, TRASH_DIR, &trash_fd, err);
     }
     if (status != TCK_OK) {
         return status;

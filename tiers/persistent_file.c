@@ -2,7 +2,7 @@
  * One shard file to storage or from it, without blocking the loop. Calls that may block (open, allocate, close, rename)
  * run in the pool, the data moves by uring.h past the page cache, and read chunks are checksummed in the pool while the
  * next ones arrive. What was written is read back and compared before it gets its name. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -305,7 +305,7 @@ static bool write_take(void *ctx, uint64_t bytes)
     return goes;
 }
 
-void persistent_resume(struct persistent *p)
+void dir_resume(struct persistent *p)
 {
     if (p->uring != NULL) {
         uring_resume(p->uring);
@@ -339,8 +339,8 @@ static void write_opened(void *ctx, bool canceled)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the file, its content, and the callback */
-tck_status_t persistent_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
-                                   tier_done_fn *done, void *ctx, struct error *err)
+tck_status_t dir_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
+                            tier_done_fn *done, void *ctx, struct error *err)
 {
     uint32_t chunks = chunk_count(item->image_bytes);
     struct file_write *op = calloc(1, sizeof(*op) + chunks * sizeof(op->crcs[0]));
@@ -478,8 +478,8 @@ static void read_opened(void *ctx, bool canceled)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the file, its content, and the callback */
-tck_status_t persistent_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
-                                  tier_done_fn *done, void *ctx, struct error *err)
+tck_status_t dir_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
+                           tier_done_fn *done, void *ctx, struct error *err)
 {
     uint32_t chunks = chunk_count(item->image_bytes);
     struct file_read *op = calloc(1, sizeof(*op) + chunks * sizeof(op->chunks[0]));

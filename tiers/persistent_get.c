@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reads published versions: one shard into a slot, or all shards through one buffer to verify them. Nothing read counts
  * before its chunks and root have been compared with the manifest. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "tiers/published_chunk.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- find ------------------------------------------------------------------------------------------------------ */
 
 /* A version's directory and its manifest, or why they cannot be read. */
 struct opened {
-    int dir_fd;
+    struct folder dir;
     struct manifest manifest;
     struct error outcome;
 };
@@ -23,19 +21,17 @@ struct opened {
 static struct opened open_published(const struct persistent *p, const struct published *which)
 {
     struct version_dirs dirs = persistent_dirs(p);
-    struct opened o = {.dir_fd = -1};
-    o.outcome.code = version_open(&dirs, which, &o.dir_fd, &o.outcome);
+    struct opened o = {.dir = FOLDER_NONE};
+    o.outcome.code = version_open(&dirs, which, &o.dir, &o.outcome);
     if (o.outcome.code == TCK_OK) {
-        o.outcome.code = version_manifest(o.dir_fd, dirs.job, which->version, &o.manifest, &o.outcome);
+        o.outcome.code = version_manifest(&o.dir, dirs.job, which->version, &o.manifest, &o.outcome);
     }
     return o;
 }
 
 static void opened_free(struct opened *o)
 {
-    if (o->dir_fd >= 0) {
-        close(o->dir_fd);
-    }
+    folder_close(&o->dir);
     manifest_free(&o->manifest);
 }
 
@@ -60,7 +56,7 @@ static void find_in(const struct opened *o, const struct published *which, struc
         return;
     }
     const struct manifest_file *file = manifest_find(&o->manifest, out->shard);
-    tck_status_t status = file != NULL ? version_check_file(o->dir_fd, file, &out->outcome)
+    tck_status_t status = file != NULL ? version_check_file(&o->dir, file, &out->outcome)
                                        : error_set(&out->outcome, TCK_ERR_NOENT, "it does not contain that shard");
     if (status == TCK_OK) {
         out->outcome.code = take_file(file, &out->file, &out->outcome);
@@ -99,7 +95,7 @@ void persistent_find(struct persistent *p, struct version version, struct found_
         found += files[i].outcome.code == TCK_OK;
     }
     opened_free(&o);
-    if (found < count && p->load_fd >= 0) {
+    if (found < count && folder_is(&p->load)) {
         find_in_load_dir(p, version, files, count);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -116,16 +112,14 @@ struct get {
     struct tier_item *item;
     tier_done_fn *done;
     void *ctx;
-    int dir_fd;
+    struct folder dir;
     struct error outcome;
 };
 
 static void get_finish(struct get *op)
 {
     op->outcome.code = name_version(op->outcome.code, op->which.version, &op->outcome);
-    if (op->dir_fd >= 0) {
-        close(op->dir_fd);
-    }
+    folder_close(&op->dir);
     op->done(op->ctx, &op->outcome);
     persistent_unref(op->p);
     free(op);
@@ -163,7 +157,7 @@ static void get_open(void *ctx)
     struct get *op = ctx;
     struct version_dirs dirs = persistent_dirs(op->p);
     progress_begin(op->item->progress);
-    op->outcome.code = version_open(&dirs, &op->which, &op->dir_fd, &op->outcome);
+    op->outcome.code = version_open(&dirs, &op->which, &op->dir, &op->outcome);
     progress_end(op->item->progress);
 }
 
@@ -176,7 +170,7 @@ static void get_opened(void *ctx, bool canceled)
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
     }
     if (status == TCK_OK) {
-        status = persistent_read_file(p, op->dir_fd, op->file->name, op->item, get_read, op, &op->outcome);
+        status = dir_read_file(p, op->dir.fd, op->file->name, op->item, get_read, op, &op->outcome);
     }
     if (status != TCK_OK) {
         get_finish(op);
@@ -211,7 +205,8 @@ tck_status_t persistent_get(struct persistent *p, const struct published *which,
     if (op == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a get", file->name);
     }
-    *op = (struct get){.p = p, .which = *which, .file = file, .item = item, .done = done, .ctx = ctx, .dir_fd = -1};
+    *op =
+        (struct get){.p = p, .which = *which, .file = file, .item = item, .done = done, .ctx = ctx, .dir = FOLDER_NONE};
     status = pool_submit(p->pool, get_open, get_opened, op);
     if (status != TCK_OK) {
         free(op);
@@ -228,22 +223,23 @@ struct chunk_range {
 };
 
 /* Through the page cache, but from the device: cached pages would show what was written, not what is on the device. */
-static tck_status_t verify_chunks(const struct persistent *p, int dir_fd, const struct manifest_file *file,
-                                  struct chunk_range range, uint8_t *buffer, struct error *err)
+static tck_status_t verify_chunks(const struct persistent *p, const struct folder *dir,
+                                  const struct manifest_file *file, struct chunk_range range, uint8_t *buffer,
+                                  struct error *err)
 {
-    int fd = -1;
-    tck_status_t status = safe_fs_open(dir_fd, file->name, O_RDONLY, &fd, err);
+    struct folder_file opened;
+    tck_status_t status = folder_open_file(dir, file->name, &opened, err);
     if (status != TCK_OK) {
         return status;
     }
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* only a hint: if it is ignored, the check is weaker */
+    folder_file_forget_cached(&opened); /* if the hint is ignored, the check is weaker */
     for (uint32_t i = range.first; i < range.end && i < chunk_count(file->bytes) && status == TCK_OK; i++) {
         struct published_chunk chunk = published_chunk_of(file, i);
-        status = published_chunk_read(fd, &chunk, buffer, err);
+        status = published_chunk_read(&opened, &chunk, buffer, err);
         persistent_came_further(p);
     }
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* these pages are not needed again */
-    close(fd);
+    folder_file_forget_cached(&opened); /* these pages are not needed again */
+    folder_file_close(&opened);
     return status;
 }
 
@@ -257,32 +253,33 @@ static uint64_t largest_file(const struct manifest *manifest)
 }
 
 /* Only readers of DCP need this file, so a version without it can still be restored; but it is not whole. */
-static tck_status_t verify_metadata(const struct persistent *p, int dir_fd, const struct manifest_file *file,
-                                    uint8_t *buffer, struct error *err)
+static tck_status_t verify_metadata(const struct persistent *p, const struct folder *dir,
+                                    const struct manifest_file *file, uint8_t *buffer, struct error *err)
 {
-    tck_status_t status = version_check_file(dir_fd, file, err);
+    tck_status_t status = version_check_file(dir, file, err);
     if (status == TCK_OK) {
-        status = verify_chunks(p, dir_fd, file, (struct chunk_range){0, chunk_count(file->bytes)}, buffer, err);
+        status = verify_chunks(p, dir, file, (struct chunk_range){0, chunk_count(file->bytes)}, buffer, err);
     }
     return status;
 }
 
-static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct version version, struct error *err)
+static tck_status_t verify_dir(const struct persistent *p, const struct folder *dir, struct version version,
+                               struct error *err)
 {
     struct manifest manifest;
-    tck_status_t status = version_manifest(dir_fd, p->config->job, version, &manifest, err);
+    tck_status_t status = version_manifest(dir, p->config->job, version, &manifest, err);
     if (status != TCK_OK) {
         return status;
     }
     uint8_t *buffer = persistent_buffer(largest_file(&manifest));
     status = buffer == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to verify with")
-                            : version_check_files(dir_fd, &manifest, err);
+                            : version_check_files(dir, &manifest, err);
     for (uint32_t i = 0; i < manifest.file_count && status == TCK_OK; i++) {
         const struct manifest_file *file = &manifest.files[i];
-        status = verify_chunks(p, dir_fd, file, (struct chunk_range){0, chunk_count(file->bytes)}, buffer, err);
+        status = verify_chunks(p, dir, file, (struct chunk_range){0, chunk_count(file->bytes)}, buffer, err);
     }
     if (status == TCK_OK && manifest.metadata.bytes > 0) {
-        status = verify_metadata(p, dir_fd, &manifest.metadata, buffer, err);
+        status = verify_metadata(p, dir, &manifest.metadata, buffer, err);
     }
     free(buffer);
     manifest_free(&manifest);
@@ -292,11 +289,11 @@ static tck_status_t verify_dir(const struct persistent *p, int dir_fd, struct ve
 tck_status_t persistent_verify(struct persistent *p, const struct published *which, struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);
-    int dir_fd = -1;
-    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
+    struct folder dir;
+    tck_status_t status = version_open(&dirs, which, &dir, err);
     if (status == TCK_OK) {
-        status = verify_dir(p, dir_fd, which->version, err);
-        close(dir_fd);
+        status = verify_dir(p, &dir, which->version, err);
+        folder_close(&dir);
     }
     return name_version(status, which->version, err);
 }
@@ -306,15 +303,15 @@ tck_status_t persistent_verify_part(struct persistent *p, const struct published
                                     const struct manifest_file *file, uint32_t first, uint32_t end, struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);
-    int dir_fd = -1;
+    struct folder dir;
     uint8_t *buffer = persistent_buffer(file->bytes);
     if (buffer == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to verify with");
     }
-    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
+    tck_status_t status = version_open(&dirs, which, &dir, err);
     if (status == TCK_OK) {
-        status = verify_chunks(p, dir_fd, file, (struct chunk_range){first, end}, buffer, err);
-        close(dir_fd);
+        status = verify_chunks(p, &dir, file, (struct chunk_range){first, end}, buffer, err);
+        folder_close(&dir);
     }
     free(buffer);
     return name_version(status, which->version, err);

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- one version ----------------------------------------------------------------------------------------------- */
 
@@ -15,8 +14,8 @@ struct version_dirs persistent_dirs(const struct persistent *p)
     return (struct version_dirs){.job = p->config->job,
                                  .save_dir = p->config->save_dir,
                                  .load_dir = p->config->load_dir,
-                                 .save_fd = p->job_fd,
-                                 .load_fd = p->load_fd};
+                                 .save = p->job,
+                                 .load = p->load};
 }
 
 tck_status_t name_version(tck_status_t status, struct version version, struct error *err)
@@ -33,13 +32,13 @@ tck_status_t persistent_manifest(struct persistent *p, const struct published *w
                                  struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);
-    int dir_fd = -1;
-    tck_status_t status = version_open(&dirs, which, &dir_fd, err);
+    struct folder dir;
+    tck_status_t status = version_open(&dirs, which, &dir, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = version_manifest(dir_fd, p->config->job, which->version, out, err);
-    close(dir_fd);
+    status = version_manifest(&dir, p->config->job, which->version, out, err);
+    folder_close(&dir);
     return name_version(status, which->version, err);
 }
 
@@ -115,7 +114,7 @@ static tck_status_t survey_dirs(struct persistent *p, bool load_dir_too, struct 
     struct version_dirs dirs = persistent_dirs(p);
     struct survey survey = {0};
     tck_status_t status = TCK_ERR_BUSY;
-    dirs.load_fd = load_dir_too ? dirs.load_fd : -1;
+    dirs.load = load_dir_too ? dirs.load : FOLDER_NONE;
     for (int i = 0; i < LISTINGS_MAX && status == TCK_ERR_BUSY; i++) {
         status = survey_once(p, &dirs, &survey, err);
     }

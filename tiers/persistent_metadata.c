@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * .metadata, the file by which PyTorch's DCP finds the tensors in the files of a version. A trainer makes its content,
  * which is a blob in the image of one shard, so it is protected and drained as the shard is. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "base/image_check.h"
 #include "base/record.h"
@@ -95,7 +95,7 @@ static tck_status_t digest_chunks(int fd, struct manifest_file *file, struct err
     }
     for (uint32_t i = 0; status == TCK_OK && i < chunk_count(file->bytes); i++) {
         struct published_chunk chunk = published_chunk_of(file, i);
-        status = published_chunk_fetch(fd, &chunk, buffer, err);
+        status = published_chunk_fetch(&(struct folder_file){.fd = fd}, &chunk, buffer, err);
         if (status == TCK_OK) {
             file->crcs[i] = crc32c(0, buffer, chunk.bytes);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Opening the persistent tier: the directories, and our marker in them. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "base/log.h"
 #include "base/path.h"
@@ -35,7 +35,7 @@ static tck_status_t marker_write(const struct persistent *p, struct error *err)
     if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for " MARKER_NAME);
     }
-    tck_status_t status = safe_fs_write(p->job_fd, MARKER_NAME, text, strlen(text), err);
+    tck_status_t status = safe_fs_write(p->job.fd, MARKER_NAME, text, strlen(text), err);
     free(text);
     return status;
 }
@@ -72,7 +72,7 @@ static tck_status_t marker_check(const struct persistent *p, int job_fd, struct 
 static tck_status_t dir_is_unused(const struct persistent *p, bool *unused_out, struct error *err)
 {
     struct names names;
-    tck_status_t status = safe_fs_list(p->job_fd, &names, err);
+    tck_status_t status = safe_fs_list(p->job.fd, &names, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -87,7 +87,7 @@ static tck_status_t dir_is_unused(const struct persistent *p, bool *unused_out, 
 static tck_status_t marker_find_or_make(const struct persistent *p, struct error *err)
 {
     bool unused;
-    tck_status_t status = marker_check(p, p->job_fd, err);
+    tck_status_t status = marker_check(p, p->job.fd, err);
     if (status != TCK_ERR_NOENT) {
         return status;
     }
@@ -96,7 +96,7 @@ static tck_status_t marker_find_or_make(const struct persistent *p, struct error
         return marker_write(p, err);
     }
     if (status == TCK_OK) {
-        status = marker_check(p, p->job_fd, err); /* another agent may have begun here since the first check */
+        status = marker_check(p, p->job.fd, err); /* another agent may have begun here since the first check */
     }
     return status == TCK_ERR_NOENT ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
 }
@@ -169,7 +169,7 @@ static tck_status_t check_same_job(const struct persistent *p, int job_fd, struc
 
 static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error *err)
 {
-    tck_status_t status = safe_fs_make_dir(save_fd, p->config->job, &p->job_fd, err);
+    tck_status_t status = safe_fs_make_dir(save_fd, p->config->job, &p->job.fd, err);
     if (status == TCK_OK) {
         status = safe_fs_sync(save_fd, err);
     }
@@ -180,9 +180,9 @@ static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error
 static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct error *err)
 {
     struct error why = {0};
-    tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job_fd, &why);
+    tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job.fd, &why);
     if (status == TCK_OK) {
-        status = marker_check(p, p->job_fd, &why);
+        status = marker_check(p, p->job.fd, &why);
     }
     if (status != TCK_OK) {
         return error_set(err, status,
@@ -191,7 +191,7 @@ static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct e
                                                  : "%s",
                          why.text);
     }
-    return status == TCK_OK ? check_same_job(p, p->job_fd, err) : status;
+    return status == TCK_OK ? check_same_job(p, p->job.fd, err) : status;
 }
 
 static tck_status_t open_job_dir(struct persistent *p, struct error *err)
@@ -223,8 +223,7 @@ static bool is_same_dir(int a_fd, int b_fd)
     return fstat(a_fd, &a) == 0 && fstat(b_fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* A load_dir without versions of this job is no error: the job may be new. */
-static tck_status_t open_load_dir(struct persistent *p, struct error *err)
+tck_status_t dir_open_load(struct persistent *p, struct error *err)
 {
     const struct config *config = p->config;
     if (config->load_dir[0] == '\0') {
@@ -236,15 +235,15 @@ static tck_status_t open_load_dir(struct persistent *p, struct error *err)
         return error_set(err, status, "load_dir %s cannot be opened: %m: mount it, or leave the key out",
                          config->load_dir);
     }
-    tck_status_t status = safe_fs_open_dir(dir_fd, config->job, &p->load_fd, err);
+    tck_status_t status = safe_fs_open_dir(dir_fd, config->job, &p->load.fd, err);
     close(dir_fd);
     if (status == TCK_ERR_NOENT) {
         log_warn("load_dir %s has no directory %s: nothing to load from there", config->load_dir, config->job);
         return TCK_OK;
     }
-    if (status == TCK_OK && is_same_dir(p->load_fd, p->job_fd)) {
-        close(p->load_fd);
-        p->load_fd = -1;
+    if (status == TCK_OK && is_same_dir(p->load.fd, p->job.fd)) {
+        close(p->load.fd);
+        p->load.fd = -1;
     }
     return status;
 }
@@ -280,14 +279,14 @@ static tck_status_t open_audit_file(const struct config *config, int job_fd, int
 static tck_status_t open_audit_later(const void *ctx, int *fd_out, struct error *err)
 {
     const struct persistent *p = ctx;
-    return open_audit_file(p->config, p->job_fd, fd_out, err);
+    return open_audit_file(p->config, p->job.fd, fd_out, err);
 }
 
 /* Storage that cannot be written at the moment may still be read: nothing is written there without the audit file. */
 static tck_status_t open_audit(struct persistent *p, struct error *err)
 {
     int fd = -1;
-    tck_status_t status = open_audit_file(p->config, p->job_fd, &fd, err);
+    tck_status_t status = open_audit_file(p->config, p->job.fd, &fd, err);
     if (status != TCK_OK && errno != EROFS && errno != ENOSPC && errno != EDQUOT) {
         return status;
     }
@@ -328,7 +327,7 @@ static bool is_covered(const struct persistent *p)
     if (save_fd >= 0) {
         close(save_fd);
     }
-    if (rc != 0 || fstat(p->job_fd, &open_dir) != 0) {
+    if (rc != 0 || fstat(p->job.fd, &open_dir) != 0) {
         return gone;
     }
     return found.st_dev != open_dir.st_dev || found.st_ino != open_dir.st_ino;
@@ -382,7 +381,7 @@ static tck_status_t open_job_dir_again(const struct persistent *p, struct error 
         close(job_fd);
         return status;
     }
-    return put_in_place(job_fd, p->job_fd, err);
+    return put_in_place(job_fd, p->job.fd, err);
 }
 
 /* A missing directory is not mounted: callers must not mistake that for a missing file. */
@@ -414,8 +413,8 @@ static tck_status_t covered_error(const struct persistent *p, const struct error
 static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
 {
     struct error why = {0};
-    bool removed = is_removed(p->job_fd);
-    if (!removed && !is_stale(p->job_fd)) {
+    bool removed = is_removed(p->job.fd);
+    if (!removed && !is_stale(p->job.fd)) {
         return TCK_OK;
     }
     if (open_job_dir_again(p, &why) != TCK_OK) {
@@ -431,7 +430,7 @@ static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
 static void keep_marker(const struct persistent *p)
 {
     struct error err;
-    if (marker_check(p, p->job_fd, &err) != TCK_ERR_NOENT) {
+    if (marker_check(p, p->job.fd, &err) != TCK_ERR_NOENT) {
         return;
     }
     if (marker_write(p, &err) == TCK_OK) {
@@ -444,7 +443,7 @@ static void keep_marker(const struct persistent *p)
     }
 }
 
-tck_status_t persistent_open_again(struct persistent *p, struct error *err)
+tck_status_t dir_open_again(struct persistent *p, struct error *err)
 {
     struct error why = {0};
     tck_status_t found = open_again_if_lost(p, err);
@@ -452,10 +451,10 @@ tck_status_t persistent_open_again(struct persistent *p, struct error *err)
         return found;
     }
     keep_marker(p);
-    if (p->load_fd >= 0 && is_stale(p->load_fd)) {
+    if (p->load.fd >= 0 && is_stale(p->load.fd)) {
         int fd = -1;
         tck_status_t status = open_dir_again(p->config->load_dir, p->config->job, &fd, &why);
-        status = status == TCK_OK ? put_in_place(fd, p->load_fd, &why) : status;
+        status = status == TCK_OK ? put_in_place(fd, p->load.fd, &why) : status;
         if (status != TCK_OK) {
             return stale_error("load_dir", &why, err);
         }
@@ -463,10 +462,10 @@ tck_status_t persistent_open_again(struct persistent *p, struct error *err)
     return TCK_OK;
 }
 
-tck_status_t persistent_open_to_publish(struct persistent *p, struct error *err)
+tck_status_t dir_open_to_publish(struct persistent *p, struct error *err)
 {
     struct error why = {0};
-    tck_status_t status = persistent_open_again(p, err);
+    tck_status_t status = dir_open_again(p, err);
     if (status != TCK_OK || !is_covered(p)) {
         return status;
     }
@@ -479,26 +478,17 @@ tck_status_t persistent_open_to_publish(struct persistent *p, struct error *err)
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-static tck_status_t open_all(struct persistent *p, struct error *err)
+tck_status_t dir_open(struct persistent *p, struct error *err)
 {
     tck_status_t status = open_job_dir(p, err);
-    if (status == TCK_OK) {
-        status = open_load_dir(p, err);
-    }
-    if (status == TCK_OK) {
-        status = open_audit(p, err);
-    }
-    if (status == TCK_OK && p->loop != NULL) {
-        status = uring_new(p->loop, p->pool, URING_IF_ALLOWED, &p->uring, err);
-    }
-    return status;
+    return status == TCK_OK ? open_audit(p, err) : status;
 }
 
 /* A job directory without our marker is either just being made by its first agent, or not ours. */
 static tck_status_t check_marker(const struct persistent *p, struct error *err)
 {
     bool unused = false;
-    tck_status_t status = marker_check(p, p->job_fd, err);
+    tck_status_t status = marker_check(p, p->job.fd, err);
     if (status == TCK_ERR_NOENT) {
         status = dir_is_unused(p, &unused, err);
     } else {
@@ -507,14 +497,14 @@ static tck_status_t check_marker(const struct persistent *p, struct error *err)
     return status == TCK_OK && !unused ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
 }
 
-static tck_status_t find_job_dir(struct persistent *p, struct error *err)
+tck_status_t dir_find(struct persistent *p, struct error *err)
 {
     const struct config *config = p->config;
     int save_fd = open(config->save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (save_fd < 0) {
         return path_unopened("save_dir", config->save_dir, errno, err);
     }
-    tck_status_t status = safe_fs_open_dir(save_fd, config->job, &p->job_fd, err);
+    tck_status_t status = safe_fs_open_dir(save_fd, config->job, &p->job.fd, err);
     close(save_fd);
     if (status == TCK_ERR_NOENT) {
         return TCK_OK;
@@ -525,56 +515,7 @@ static tck_status_t find_job_dir(struct persistent *p, struct error *err)
     return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", config->save_dir, config->job);
 }
 
-static tck_status_t open_to_read(struct persistent *p, struct error *err)
+tck_status_t dir_secret(struct persistent *p, struct secret *out, struct error *err)
 {
-    tck_status_t status = find_job_dir(p, err);
-    if (status == TCK_OK) {
-        status = open_load_dir(p, err);
-    }
-    if (status == TCK_OK && p->job_fd < 0 && p->load_fd < 0) {
-        status =
-            error_set(err, TCK_ERR_NOENT, "job %s has nothing in save_dir %s", p->config->job, p->config->save_dir);
-    }
-    return status;
-}
-
-tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out, struct error *err)
-{
-    struct persistent *p = calloc(1, sizeof(*p));
-    if (p == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the persistent tier");
-    }
-    *p = (struct persistent){.loop = setup->loop,
-                             .pool = setup->pool,
-                             .config = setup->config,
-                             .pace = setup->pace,
-                             .moved = setup->moved,
-                             .moved_ctx = setup->moved_ctx,
-                             .job_fd = -1,
-                             .load_fd = -1,
-                             .refs = 1};
-    atomic_store(&p->claim_seen, setup->claimed);
-    tck_status_t status = setup->only_reads ? open_to_read(p, err) : open_all(p, err);
-    if (status != TCK_OK) {
-        persistent_free(p);
-        return status;
-    }
-    *out = p;
-    return TCK_OK;
-}
-
-void persistent_free(struct persistent *p)
-{
-    if (p == NULL) {
-        return;
-    }
-    p->closing = true;
-    uring_free(p->uring);
-    p->uring = NULL;
-    persistent_unref(p);
-}
-
-int persistent_dir_fd(const struct persistent *p)
-{
-    return p->job_fd;
+    return secret_load_or_make(p->job.fd, "secret", out, err);
 }

@@ -41,7 +41,7 @@ static size_t remove_versions(const struct persistent *p, struct published *vers
         char name[DIR_NAME_MAX];
         struct error err = {0};
         version_dir_name(versions[i].version, name);
-        tck_status_t status = delete_version(p, versions[i].version, &err);
+        tck_status_t status = p->ops->delete_version(p, versions[i].version, &err);
         if (status == TCK_ERR_NOENT) { /* a publish or another prune has removed it meanwhile */
             continue;
         }

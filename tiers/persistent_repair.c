@@ -3,7 +3,7 @@
  * only if it matches its digest in the manifest. So the version stays bit-identical, and the manifest is not touched.
  * The new file is written and synced in the stage (where a sweep finds it after a crash), read back, and renamed over
  * the old one. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -36,7 +36,7 @@ static bool read_chunk(const struct repair *m, int fd, uint32_t i)
 {
     struct published_chunk chunk = published_chunk_of(m->file, i);
     struct error ignored;
-    if (published_chunk_fetch(fd, &chunk, m->buffer, &ignored) != TCK_OK) {
+    if (published_chunk_fetch(&(struct folder_file){.fd = fd}, &chunk, m->buffer, &ignored) != TCK_OK) {
         return false;
     }
     failpoint_bytes(repair, read, m->buffer, chunk.bytes);
@@ -129,9 +129,11 @@ static tck_status_t open_dirs(const struct persistent *p, const struct published
                               struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(p);
-    tck_status_t status = version_open(&dirs, which, &m->version_fd, err);
+    struct folder dir;
+    tck_status_t status = version_open(&dirs, which, &dir, err);
     if (status == TCK_OK) {
-        status = safe_fs_make_dir(p->job_fd, STAGE_DIR, &m->stages_fd, err);
+        m->version_fd = dir.fd;
+        status = safe_fs_make_dir(p->job.fd, STAGE_DIR, &m->stages_fd, err);
     }
     if (status == TCK_OK) {
         stage_dir_name(which->version, m->stage);
@@ -174,8 +176,8 @@ static void repair_end(struct repair *m, bool gave_up)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the file, and the image with its bytes */
-tck_status_t persistent_repair(struct persistent *p, const struct published *which, const struct manifest_file *file,
-                               const uint8_t *image, struct error *err)
+tck_status_t dir_repair(struct persistent *p, const struct published *which, const struct manifest_file *file,
+                        const uint8_t *image, struct error *err)
 {
     char name[DIR_NAME_MAX], what[WHAT_BYTES];
     struct repair m = {file, image, persistent_buffer(file->bytes), -1, -1, -1, -1, -1, "", ""};

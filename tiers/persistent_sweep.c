@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Removes the remains of interrupted operations: old stages, the trash, part files. */
-#include "tiers/persistent_impl.h"
+#include "tiers/persistent_dir.h"
 
 #include "base/log.h"
 #include <stdio.h>
@@ -69,7 +69,7 @@ static tck_status_t sweep_stages(const struct persistent *p, uint64_t term, stru
 {
     struct names names;
     int parent_fd = -1;
-    tck_status_t status = safe_fs_open_dir(p->job_fd, STAGE_DIR, &parent_fd, err);
+    tck_status_t status = safe_fs_open_dir(p->job.fd, STAGE_DIR, &parent_fd, err);
     if (status != TCK_OK) {
         return status == TCK_ERR_NOENT ? TCK_OK : status;
     }
@@ -103,7 +103,7 @@ static tck_status_t remove_part(const struct persistent *p, const char *name, st
     struct error outcome = {0};
     tck_status_t status = intend_deletion(p, name, err);
     if (status == TCK_OK) {
-        outcome.code = safe_fs_unlink(p->job_fd, name, &outcome);
+        outcome.code = safe_fs_unlink(p->job.fd, name, &outcome);
         audit_result(p->audit, AUDIT_DELETE, name, &outcome);
         status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
     }
@@ -114,7 +114,7 @@ static tck_status_t sweep_parts(const struct persistent *p, uint64_t term, struc
 {
     struct names names;
     struct error why = {0};
-    tck_status_t status = safe_fs_list(p->job_fd, &names, err);
+    tck_status_t status = safe_fs_list(p->job.fd, &names, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -127,7 +127,7 @@ static tck_status_t sweep_parts(const struct persistent *p, uint64_t term, struc
     return TCK_OK;
 }
 
-tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err)
+tck_status_t dir_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err)
 {
     tck_status_t status = sweep_stages(p, term, keep, err);
     if (status == TCK_OK) {

@@ -3,12 +3,9 @@
 #include "tiers/published_chunk.h"
 
 #include "base/digest.h"
-#include "base/progress.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <unistd.h>
 
 struct published_chunk published_chunk_of(const struct manifest_file *file, uint32_t index)
 {
@@ -20,24 +17,17 @@ struct published_chunk published_chunk_of(const struct manifest_file *file, uint
     return chunk;
 }
 
-tck_status_t published_chunk_fetch(int fd, const struct published_chunk *chunk, uint8_t *to, struct error *err)
+tck_status_t published_chunk_fetch(const struct folder_file *file, const struct published_chunk *chunk, uint8_t *to,
+                                   struct error *err)
 {
-    uint32_t got = 0;
-    while (got < chunk->bytes) {
-        ssize_t rc = pread(fd, to + got, chunk->bytes - got, (off_t)((uint64_t)chunk->index * CHUNK_BYTES + got));
-        if (rc < 0 && errno == EINTR) {
-            continue;
-        }
-        if (rc < 0) {
-            return error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 ": %m", chunk->file, chunk->index);
-        }
-        if (rc == 0) {
-            return error_set(err, TCK_ERR_CORRUPT, "%s ends in chunk %" PRIu32, chunk->file, chunk->index);
-        }
-        got += (uint32_t)rc;
-        progress_moved();
+    struct error why;
+    tck_status_t status = folder_file_read(file, (uint64_t)chunk->index * CHUNK_BYTES, to, chunk->bytes, &why);
+    if (status == TCK_ERR_CORRUPT) {
+        return error_set(err, status, "%s ends in chunk %" PRIu32, chunk->file, chunk->index);
     }
-    return TCK_OK;
+    return status == TCK_OK
+               ? TCK_OK
+               : error_set(err, status, "%s: read chunk %" PRIu32 ": %s", chunk->file, chunk->index, why.text);
 }
 
 tck_status_t published_chunk_check(const struct published_chunk *chunk, uint32_t crc, struct error *err)
@@ -50,8 +40,9 @@ tck_status_t published_chunk_check(const struct published_chunk *chunk, uint32_t
                      chunk->file, chunk->index, chunk->count, crc, chunk->crc);
 }
 
-tck_status_t published_chunk_read(int fd, const struct published_chunk *chunk, uint8_t *to, struct error *err)
+tck_status_t published_chunk_read(const struct folder_file *file, const struct published_chunk *chunk, uint8_t *to,
+                                  struct error *err)
 {
-    tck_status_t status = published_chunk_fetch(fd, chunk, to, err);
+    tck_status_t status = published_chunk_fetch(file, chunk, to, err);
     return status == TCK_OK ? published_chunk_check(chunk, crc32c(0, to, chunk->bytes), err) : status;
 }

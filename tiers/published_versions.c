@@ -5,14 +5,12 @@
 #include "base/progress.h"
 #include "tiers/forgotten.h"
 #include "tiers/names.h"
-#include "tiers/safe_fs.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- list ------------------------------------------------------------------------------------------------------ */
 
@@ -27,18 +25,18 @@ static tck_status_t append(struct version_list *list, struct published which, st
     return TCK_OK;
 }
 
-static bool is_other_than(int dir_fd, const char *name, mode_t kind)
+static bool is_other_than(const struct folder *dir, const char *name, mode_t kind)
 {
     struct stat st;
-    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
+    return fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
 }
 
-tck_status_t version_latest(int fd, struct version *out, struct error *err)
+tck_status_t version_latest(const struct folder *job, struct version *out, struct error *err)
 {
     char *text = NULL;
     size_t len = 0;
     struct version version = VERSION_NONE;
-    tck_status_t status = safe_fs_read(fd, LATEST_NAME, DIR_NAME_MAX, &text, &len, err);
+    tck_status_t status = folder_read(job, LATEST_NAME, DIR_NAME_MAX, &text, &len, err);
     if (status == TCK_OK) {
         text[strcspn(text, "\n")] = '\0';
         *out = version_dir_parse(text, &version) ? version : VERSION_NONE;
@@ -46,7 +44,7 @@ tck_status_t version_latest(int fd, struct version *out, struct error *err)
         return TCK_OK;
     }
     *out = VERSION_NONE;
-    bool lost = status_proves_damage(status) || is_other_than(fd, LATEST_NAME, S_IFREG);
+    bool lost = status_proves_damage(status) || is_other_than(job, LATEST_NAME, S_IFREG);
     return lost ? TCK_OK : status;
 }
 
@@ -63,32 +61,32 @@ static bool lists(const struct version_list *list, const struct published *which
 
 /* A network file system may list a directory as it was some time ago. The newest version that was reported to a trainer
  * is still found, because LATEST names it, and a lookup by name is not answered from the listing. */
-static tck_status_t add_latest(int fd, bool from_load_dir, uint64_t forgotten, struct version_list *list,
-                               struct error *err)
+static tck_status_t add_latest(const struct folder *job, bool from_load_dir, uint64_t forgotten,
+                               struct version_list *list, struct error *err)
 {
     char name[DIR_NAME_MAX];
-    int dir_fd = -1;
+    struct folder dir;
     struct error why;
     struct published which = {.from_load_dir = from_load_dir};
-    tck_status_t status = version_latest(fd, &which.version, err);
+    tck_status_t status = version_latest(job, &which.version, err);
     if (status != TCK_OK || which.version.term <= forgotten || lists(list, &which)) {
         return status;
     }
     version_dir_name(which.version, name);
-    status = safe_fs_open_dir(fd, name, &dir_fd, &why);
+    status = folder_open(job, name, &dir, &why);
     if (status == TCK_OK) {
-        close(dir_fd);
+        folder_close(&dir);
     }
     return status == TCK_ERR_NOENT ? TCK_OK : append(list, which, err); /* version_look judges it, as any other */
 }
 
-static tck_status_t list_dir(int fd, bool from_load_dir, struct version_list *list, struct error *err)
+static tck_status_t list_dir(const struct folder *job, bool from_load_dir, struct version_list *list, struct error *err)
 {
     struct names names = {0};
     uint64_t forgotten = 0;
-    tck_status_t status = forgotten_read(fd, &forgotten, err);
+    tck_status_t status = forgotten_read(job, &forgotten, err);
     if (status == TCK_OK) {
-        status = safe_fs_list(fd, &names, err);
+        status = folder_list(job, &names, err);
     }
     if (!from_load_dir) {
         list->forgotten = forgotten;
@@ -102,7 +100,7 @@ static tck_status_t list_dir(int fd, bool from_load_dir, struct version_list *li
         }
     }
     names_free(&names);
-    return status == TCK_OK ? add_latest(fd, from_load_dir, forgotten, list, err) : status;
+    return status == TCK_OK ? add_latest(job, from_load_dir, forgotten, list, err) : status;
 }
 
 static int compare_published(const void *a, const void *b)
@@ -115,11 +113,11 @@ static int compare_published(const void *a, const void *b)
 tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err)
 {
     struct version_list list = {0};
-    tck_status_t status = dirs->save_fd < 0 ? TCK_OK : list_dir(dirs->save_fd, false, &list, err);
+    tck_status_t status = !folder_is(&dirs->save) ? TCK_OK : list_dir(&dirs->save, false, &list, err);
     if (status != TCK_OK) {
         error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
-    } else if (dirs->load_fd >= 0) {
-        status = list_dir(dirs->load_fd, true, &list, err);
+    } else if (folder_is(&dirs->load)) {
+        status = list_dir(&dirs->load, true, &list, err);
         if (status != TCK_OK) {
             error_prefix(err, "%.200s/%s", dirs->load_dir, dirs->job);
         }
@@ -143,28 +141,28 @@ void version_list_free(struct version_list *list)
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
-static int parent_of(const struct version_dirs *dirs, const struct published *which)
+static const struct folder *parent_of(const struct version_dirs *dirs, const struct published *which)
 {
-    return which->from_load_dir ? dirs->load_fd : dirs->save_fd;
+    return which->from_load_dir ? &dirs->load : &dirs->save;
 }
 
-tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, int *fd_out,
+tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, struct folder *out,
                           struct error *err)
 {
     char name[DIR_NAME_MAX];
-    int parent_fd = parent_of(dirs, which);
+    const struct folder *parent = parent_of(dirs, which);
     version_dir_name(which->version, name);
-    if (parent_fd < 0) {
+    if (!folder_is(parent)) {
         return error_set(err, TCK_ERR_NOENT, "%s: there is no load_dir", name);
     }
-    return safe_fs_open_dir(parent_fd, name, fd_out, err);
+    return folder_open(parent, name, out, err);
 }
 
-tck_status_t version_manifest_of_any(int dir_fd, struct manifest *out, struct error *err)
+tck_status_t version_manifest_of_any(const struct folder *dir, struct manifest *out, struct error *err)
 {
     char *text = NULL;
     size_t len = 0;
-    tck_status_t status = safe_fs_read(dir_fd, MANIFEST_NAME, JSON_MAX_BYTES, &text, &len, err);
+    tck_status_t status = folder_read(dir, MANIFEST_NAME, JSON_MAX_BYTES, &text, &len, err);
     if (status == TCK_OK) {
         status = manifest_parse(text, len, out, err);
         free(text);
@@ -186,11 +184,11 @@ static tck_status_t check_owner(const struct manifest *manifest, const char *job
     return TCK_OK;
 }
 
-tck_status_t version_manifest(int dir_fd, const char *job, struct version version, struct manifest *out,
+tck_status_t version_manifest(const struct folder *dir, const char *job, struct version version, struct manifest *out,
                               struct error *err)
 {
     struct manifest manifest = {0};
-    tck_status_t status = version_manifest_of_any(dir_fd, &manifest, err);
+    tck_status_t status = version_manifest_of_any(dir, &manifest, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -203,10 +201,10 @@ tck_status_t version_manifest(int dir_fd, const char *job, struct version versio
     return TCK_OK;
 }
 
-tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, struct error *err)
+tck_status_t version_check_file(const struct folder *dir, const struct manifest_file *file, struct error *err)
 {
     uint64_t bytes = 0;
-    tck_status_t status = safe_fs_size(dir_fd, file->name, &bytes, err);
+    tck_status_t status = folder_size(dir, file->name, &bytes, err);
     if (status == TCK_OK && bytes != file->bytes) {
         status = error_set(err, TCK_ERR_CORRUPT, "%s has %" PRIu64 " bytes, its manifest says %" PRIu64, file->name,
                            bytes, file->bytes);
@@ -214,11 +212,11 @@ tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, st
     return status;
 }
 
-tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err)
+tck_status_t version_check_files(const struct folder *dir, const struct manifest *manifest, struct error *err)
 {
     tck_status_t status = TCK_OK;
     for (uint32_t i = 0; i < manifest->file_count && status == TCK_OK; i++) {
-        status = version_check_file(dir_fd, &manifest->files[i], err);
+        status = version_check_file(dir, &manifest->files[i], err);
         progress_moved();
     }
     return status;
@@ -227,31 +225,31 @@ tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, st
 /* ---- look ------------------------------------------------------------------------------------------------------ */
 
 /* Whether a link, a directory or the like has taken the place of one of the version's files. */
-static bool has_impostor(int parent_fd, const char *name)
+static bool has_impostor(const struct folder *parent, const char *name)
 {
     struct names names = {0};
     struct error ignored;
-    int dir_fd = -1;
-    if (is_other_than(parent_fd, name, S_IFDIR)) {
+    struct folder dir;
+    if (is_other_than(parent, name, S_IFDIR)) {
         return true;
     }
-    if (safe_fs_open_dir(parent_fd, name, &dir_fd, &ignored) != TCK_OK) {
+    if (folder_open(parent, name, &dir, &ignored) != TCK_OK) {
         return false;
     }
-    bool found = is_other_than(dir_fd, MANIFEST_NAME, S_IFREG);
-    if (!found && safe_fs_list(dir_fd, &names, &ignored) == TCK_OK) {
+    bool found = is_other_than(&dir, MANIFEST_NAME, S_IFREG);
+    if (!found && folder_list(&dir, &names, &ignored) == TCK_OK) {
         for (size_t i = 0; i < names.count && !found; i++) {
-            found = manifest_is_file_name(names.names[i]) && is_other_than(dir_fd, names.names[i], S_IFREG);
+            found = manifest_is_file_name(names.names[i]) && is_other_than(&dir, names.names[i], S_IFREG);
         }
         names_free(&names);
     }
-    close(dir_fd);
+    folder_close(&dir);
     return found;
 }
 
 /* TCK_ERR_DENIED on opening a file has two meanings: permissions are missing, which can be repaired, or something else
  * has taken the file's place, such as a link or a pipe, which is never published. Only the second proves damage. */
-static enum standing standing_of(tck_status_t outcome, int parent_fd, const char *name)
+static enum standing standing_of(tck_status_t outcome, const struct folder *parent, const char *name)
 {
     if (outcome == TCK_OK) {
         return STANDING_GOOD;
@@ -263,27 +261,27 @@ static enum standing standing_of(tck_status_t outcome, int parent_fd, const char
         return STANDING_FOREIGN;
     }
     bool may_be_impostor = outcome == TCK_ERR_DENIED || outcome == TCK_ERR_IO; /* opening a socket fails with ENXIO */
-    return may_be_impostor && has_impostor(parent_fd, name) ? STANDING_DAMAGED : STANDING_UNREADABLE;
+    return may_be_impostor && has_impostor(parent, name) ? STANDING_DAMAGED : STANDING_UNREADABLE;
 }
 
 static tck_status_t open_whole(const struct version_dirs *dirs, const struct published *which, struct version_look *out,
                                struct error *err)
 {
-    tck_status_t status = version_open(dirs, which, &out->dir_fd, err);
+    tck_status_t status = version_open(dirs, which, &out->dir, err);
     if (status == TCK_OK) {
-        status = version_manifest(out->dir_fd, dirs->job, which->version, &out->manifest, err);
+        status = version_manifest(&out->dir, dirs->job, which->version, &out->manifest, err);
     }
-    return status == TCK_OK ? version_check_files(out->dir_fd, &out->manifest, err) : status;
+    return status == TCK_OK ? version_check_files(&out->dir, &out->manifest, err) : status;
 }
 
 /* Retention may delete the version during the check, or storage may die: what is missing is no damage then.
  * TCK_ERR_NOENT: the version has been removed. Another error: that cannot be seen. */
 static tck_status_t look_again(const struct version_dirs *dirs, const struct published *which, struct error *err)
 {
-    int dir_fd = -1;
-    tck_status_t status = version_open(dirs, which, &dir_fd, err);
+    struct folder dir;
+    tck_status_t status = version_open(dirs, which, &dir, err);
     if (status == TCK_OK) {
-        close(dir_fd);
+        folder_close(&dir);
     }
     return status;
 }
@@ -291,7 +289,7 @@ static tck_status_t look_again(const struct version_dirs *dirs, const struct pub
 void version_look(const struct version_dirs *dirs, const struct published *which, struct version_look *out)
 {
     char name[DIR_NAME_MAX];
-    struct version_look look = {.dir_fd = -1};
+    struct version_look look = {.dir = FOLDER_NONE};
     tck_status_t status = open_whole(dirs, which, &look, &look.why);
     if (status != TCK_OK) {
         struct error why = look.why, again;
@@ -309,9 +307,7 @@ void version_look(const struct version_dirs *dirs, const struct published *which
 
 void version_look_free(struct version_look *look)
 {
-    if (look->dir_fd >= 0) {
-        close(look->dir_fd);
-    }
+    folder_close(&look->dir);
     manifest_free(&look->manifest);
-    *look = (struct version_look){.dir_fd = -1};
+    *look = (struct version_look){.dir = FOLDER_NONE};
 }

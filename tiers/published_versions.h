@@ -12,12 +12,13 @@
 #ifndef TCK_TIERS_PUBLISHED_VERSIONS_H
 #define TCK_TIERS_PUBLISHED_VERSIONS_H
 
+#include "tiers/folder.h"
 #include "tiers/manifest.h"
 
-/* <save_dir>/<job> and <load_dir>/<job>, both open; -1: there is none. */
+/* <save_dir>/<job> and <load_dir>/<job>, both open, if there are any. */
 struct version_dirs {
     const char *job, *save_dir, *load_dir;
-    int save_fd, load_fd;
+    struct folder save, load;
 };
 
 struct published {
@@ -39,25 +40,27 @@ void version_list_free(struct version_list *list);
 
 /* The version that LATEST in a job's directory names, none if it names none. Damage to it, or something else in its
  * place, loses a hint and no version; but it is not taken for missing while it cannot be read. */
-must_check tck_status_t version_latest(int fd, struct version *out, struct error *err);
+must_check tck_status_t version_latest(const struct folder *job, struct version *out, struct error *err);
 
-must_check tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, int *fd_out,
+must_check tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, struct folder *out,
                                      struct error *err);
 /* Reads the manifest in an open directory: of any job and version, or of the given ones. */
-must_check tck_status_t version_manifest_of_any(int dir_fd, struct manifest *out, struct error *err);
-must_check tck_status_t version_manifest(int dir_fd, const char *job, struct version version, struct manifest *out,
-                                         struct error *err);
+must_check tck_status_t version_manifest_of_any(const struct folder *dir, struct manifest *out, struct error *err);
+must_check tck_status_t version_manifest(const struct folder *dir, const char *job, struct version version,
+                                         struct manifest *out, struct error *err);
 /* TCK_ERR_CORRUPT, with the file's name, if its size differs from the manifest. The bytes are checked when they are
  * read (published_chunk.h). */
-must_check tck_status_t version_check_file(int dir_fd, const struct manifest_file *file, struct error *err);
-must_check tck_status_t version_check_files(int dir_fd, const struct manifest *manifest, struct error *err);
+must_check tck_status_t version_check_file(const struct folder *dir, const struct manifest_file *file,
+                                           struct error *err);
+must_check tck_status_t version_check_files(const struct folder *dir, const struct manifest *manifest,
+                                            struct error *err);
 
 /* The result of checking a version's directory, its manifest and the sizes of its files. */
 struct version_look {
     enum standing standing;
     bool gone;                /* removed since it was listed: its successor may not be in that listing */
     struct error why;         /* unless it is good */
-    int dir_fd;               /* if it is good; owned, as is */
+    struct folder dir;        /* if it is good; owned, as is */
     struct manifest manifest; /* this */
 };
 void version_look(const struct version_dirs *dirs, const struct published *which, struct version_look *out);

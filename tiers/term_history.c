@@ -2,7 +2,6 @@
  * What the notes of earlier terms say: commits, restores that led nowhere, and who holds the job. */
 #include "tiers/persistent_impl.h"
 #include "tiers/term_list.h"
-#include "tiers/term_note.h"
 
 #include "base/log.h"
 #include "tiers/commit_notes.h"
@@ -17,7 +16,7 @@
 static tck_status_t note_read(const struct persistent *p, uint64_t term, struct term_note *out, struct error *err)
 {
     struct error why = {0};
-    tck_status_t status = term_note_read(p->job_fd, term, out, &why);
+    tck_status_t status = term_note_read(&p->job, term, out, &why);
     if (status == TCK_ERR_NOMEM) {
         return error_set(err, status, "%s", why.text);
     }
@@ -33,7 +32,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
 {
     uint64_t *terms = NULL;
     size_t count = 0;
-    tck_status_t status = term_list_below(p->job_fd, term, &terms, &count, err);
+    tck_status_t status = term_list_below(&p->job, term, &terms, &count, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -75,10 +74,10 @@ tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct
 {
     struct commit_notes notes = {0};
     uint64_t forgotten = 0, forgotten_there = 0; /* of save_dir, of load_dir */
-    tck_status_t status = commit_notes_read(p->job_fd, term, &forgotten, &notes, err);
+    tck_status_t status = commit_notes_read(&p->job, term, &forgotten, &notes, err);
     forgotten_there = forgotten;
-    if (status == TCK_OK && p->load_fd >= 0) {
-        status = commit_notes_read(p->load_fd, term, &forgotten_there, &notes, err);
+    if (status == TCK_OK && folder_is(&p->load)) {
+        status = commit_notes_read(&p->load, term, &forgotten_there, &notes, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "look for notes of commits");
@@ -106,7 +105,7 @@ static tck_status_t holder_read(const struct persistent *p, uint64_t term, struc
                                 struct error *err)
 {
     json_t *json = NULL;
-    tck_status_t status = term_note_read_json(p->job_fd, term, &json, err);
+    tck_status_t status = term_note_read_json(&p->job, term, &json, err);
     if (status == TCK_OK) {
         status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), &out->holder, err);
     }
@@ -130,7 +129,7 @@ static tck_status_t read_holders(const struct persistent *p, const struct term_l
         struct held_term *held = &out->terms[out->count];
         bool reserved = false;
         tck_status_t status = holder_read(p, list->terms[i], held, &reserved, err);
-        bool silent = term_note_names_nobody(p, list->terms[i], status);
+        bool silent = term_note_names_nobody(&p->job, list->terms[i], status);
         if (status != TCK_OK && !silent) {
             return error_prefix(err, "find out who holds the job");
         }
@@ -153,9 +152,9 @@ tck_status_t persistent_term_holders(struct persistent *p, struct term_holders *
 {
     struct term_holders holders = {0};
     struct term_list list = {0};
-    tck_status_t status = persistent_open_again(p, err);
+    tck_status_t status = p->ops->open_again(p, err);
     if (status == TCK_OK) {
-        status = term_list_read(p->job_fd, &list, err);
+        status = term_list_read(&p->job, &list, err);
     }
     holders.seen = list.newest;
     holders.newest = list.version;
@@ -178,7 +177,7 @@ tck_status_t persistent_term_holders(struct persistent *p, struct term_holders *
 tck_status_t term_restored(const struct persistent *p, uint64_t term, struct version *out, struct error *err)
 {
     struct term_note note = {0};
-    tck_status_t status = term_note_read(p->job_fd, term, &note, err);
+    tck_status_t status = term_note_read(&p->job, term, &note, err);
     if (status == TCK_OK) {
         *out = note.restored;
     }

@@ -27,11 +27,11 @@ static void sort_names(const struct names *names, struct term_list *list)
     list->newest = list->count > 0 && list->terms[0] > list->version ? list->terms[0] : list->version;
 }
 
-tck_status_t term_list_read(int dir_fd, struct term_list *out, struct error *err)
+tck_status_t term_list_read(const struct folder *job, struct term_list *out, struct error *err)
 {
     struct names names;
     struct term_list list = {0};
-    tck_status_t status = safe_fs_list(dir_fd, &names, err);
+    tck_status_t status = folder_list(job, &names, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -44,10 +44,10 @@ tck_status_t term_list_read(int dir_fd, struct term_list *out, struct error *err
     return list.terms != NULL ? TCK_OK : error_set(err, TCK_ERR_NOMEM, "no memory for the list of terms");
 }
 
-tck_status_t term_list_newest(int dir_fd, uint64_t *term_out, struct error *err)
+tck_status_t term_list_newest(const struct folder *job, uint64_t *term_out, struct error *err)
 {
     struct term_list list;
-    tck_status_t status = term_list_read(dir_fd, &list, err);
+    tck_status_t status = term_list_read(job, &list, err);
     if (status == TCK_OK) {
         *term_out = list.newest;
         free(list.terms);
@@ -55,10 +55,11 @@ tck_status_t term_list_newest(int dir_fd, uint64_t *term_out, struct error *err)
     return status;
 }
 
-tck_status_t term_list_below(int dir_fd, uint64_t term, uint64_t **terms_out, size_t *count_out, struct error *err)
+tck_status_t term_list_below(const struct folder *job, uint64_t term, uint64_t **terms_out, size_t *count_out,
+                             struct error *err)
 {
     struct term_list list;
-    tck_status_t status = term_list_read(dir_fd, &list, err);
+    tck_status_t status = term_list_read(job, &list, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -76,9 +77,9 @@ tck_status_t term_list_below(int dir_fd, uint64_t term, uint64_t **terms_out, si
 tck_status_t term_lowest_free(const struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
 {
     uint64_t newest = 0, loaded = 0;
-    tck_status_t status = term_list_newest(p->job_fd, &newest, err);
-    if (status == TCK_OK && p->load_fd >= 0) {
-        status = term_list_newest(p->load_fd, &loaded, err);
+    tck_status_t status = term_list_newest(&p->job, &newest, err);
+    if (status == TCK_OK && folder_is(&p->load)) {
+        status = term_list_newest(&p->load, &loaded, err);
     }
     if (status != TCK_OK) {
         return status;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a term's file says. The claim writes it first (term_claim.c); what is noted later replaces the file as a whole.
+ * What a term's file says. The claim writes it first; what is noted later replaces the file as a whole.
  * Claims ignore the content, so a file that a crash left empty still counts. */
 #include "tiers/term_note.h"
 
-#include "base/clock.h"
-#include "base/log.h"
-#include "tiers/persistent_impl.h"
+#include "tiers/names.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,14 +94,14 @@ static bool is_unfinished_claim(uint64_t term, const char *text, size_t len)
     return digits == len || is_cut_holder(text + digits, len - digits);
 }
 
-tck_status_t term_note_read_json(int dir_fd, uint64_t term, json_t **out, struct error *err)
+tck_status_t term_note_read_json(const struct folder *job, uint64_t term, json_t **out, struct error *err)
 {
     char name[DIR_NAME_MAX], *text;
     size_t len;
     json_t *json = NULL;
     struct error why = {0};
     term_name(term, name);
-    tck_status_t status = safe_fs_read(dir_fd, name, TERM_FILE_MAX, &text, &len, err);
+    tck_status_t status = folder_read(job, name, TERM_FILE_MAX, &text, &len, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -121,10 +119,10 @@ struct term_note term_note_decode(uint64_t term, const json_t *json)
     return json != NULL ? decode(term, json) : (struct term_note){.term = term};
 }
 
-tck_status_t term_note_read(int dir_fd, uint64_t term, struct term_note *out, struct error *err)
+tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term_note *out, struct error *err)
 {
     json_t *json = NULL;
-    tck_status_t status = term_note_read_json(dir_fd, term, &json, err);
+    tck_status_t status = term_note_read_json(job, term, &json, err);
     if (status == TCK_OK) {
         *out = term_note_decode(term, json);
         json_free(json);
@@ -134,130 +132,12 @@ tck_status_t term_note_read(int dir_fd, uint64_t term, struct term_note *out, st
     return status;
 }
 
-bool term_note_names_nobody(const struct persistent *p, uint64_t term, tck_status_t status)
+bool term_note_names_nobody(const struct folder *job, uint64_t term, tck_status_t status)
 {
     char name[DIR_NAME_MAX];
     struct error ignored = {0};
     uint64_t bytes;
     term_name(term, name);
     return status == TCK_ERR_PROTO || status == TCK_ERR_NOENT ||
-           (status == TCK_ERR_DENIED && safe_fs_size(p->job_fd, name, &bytes, &ignored) == TCK_ERR_DENIED);
-}
-
-/* ---- what is noted later --------------------------------------------------------------------------------------- */
-
-/* A note to add to, and the holder that it names. */
-struct open_note {
-    struct term_note note;
-    json_t *holder; /* NULL: none; note_replace frees it */
-};
-
-/* The caller frees *out, which is NULL if the holder is unknown. */
-static tck_status_t copy_holder(const json_t *json, json_t **out, struct error *err)
-{
-    struct term_holder holder;
-    tck_status_t status = term_holder_decode(json, &holder, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    json_t *copy = holder.node[0] != '\0' ? term_holder_json(&holder) : NULL;
-    bool failed = holder.node[0] != '\0' && copy == NULL;
-    term_holder_free(&holder);
-    if (failed) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the holder of a term");
-    }
-    *out = copy;
-    return TCK_OK;
-}
-
-/* A note that cannot be read now is not overwritten, since its content would be lost. The file is read only once: a
- * second read might fail, and the holder would be lost. Any note on a reserved term claims it. */
-static tck_status_t note_open(const struct persistent *p, uint64_t term, struct open_note *out, struct error *err)
-{
-    json_t *json = NULL;
-    struct open_note opened = {0};
-    tck_status_t status = term_note_read_json(p->job_fd, term, &json, err);
-    if (status == TCK_ERR_PROTO || status == TCK_ERR_NOENT) {
-        log_warn("the note of term %" PRIu64 " is started afresh: %s", term, err->text);
-        status = TCK_OK;
-    }
-    if (status == TCK_OK && json != NULL) {
-        status = copy_holder(json_get(json, "holder"), &opened.holder, err);
-    }
-    if (status == TCK_OK) {
-        opened.note = term_note_decode(term, json);
-        if (opened.note.reserved_by != 0) {
-            opened.note.reserved_by = 0;
-            opened.note.wall_ms = clock_wall_ms();
-        }
-        *out = opened;
-    }
-    json_free(json);
-    return status;
-}
-
-/* Consumes the open note. */
-static tck_status_t note_replace(const struct persistent *p, const struct open_note *open, struct error *err)
-{
-    char name[DIR_NAME_MAX];
-    char *text = term_note_print(&open->note, open->holder);
-    if (text == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the note of term %" PRIu64, open->note.term);
-    }
-    term_name(open->note.term, name);
-    tck_status_t status = safe_fs_write(p->job_fd, name, text, strlen(text), err);
-    free(text);
-    return status;
-}
-
-tck_status_t persistent_note_holder(struct persistent *p, uint64_t term, const struct term_holder *holder,
-                                    struct error *err)
-{
-    struct open_note open;
-    tck_status_t status = note_open(p, term, &open, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    json_free(open.holder);
-    open.holder = term_holder_json(holder);
-    if (open.holder == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for the holder of term %" PRIu64, term);
-    }
-    return note_replace(p, &open, err);
-}
-
-tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct version version, struct error *err)
-{
-    struct open_note open;
-    tck_status_t status = note_open(p, term, &open, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    open.note.restored = version;
-    return note_replace(p, &open, err);
-}
-
-/* Sets `flag` in the open note and consumes it. */
-static tck_status_t note_flag(struct persistent *p, struct open_note *open, bool *flag, struct error *err)
-{
-    if (*flag) {
-        json_free(open->holder);
-        return TCK_OK;
-    }
-    *flag = true;
-    return note_replace(p, open, err);
-}
-
-tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct error *err)
-{
-    struct open_note open;
-    tck_status_t status = note_open(p, term, &open, err);
-    return status == TCK_OK ? note_flag(p, &open, &open.note.committed, err) : status;
-}
-
-tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct error *err)
-{
-    struct open_note open;
-    tck_status_t status = note_open(p, term, &open, err);
-    return status == TCK_OK ? note_flag(p, &open, &open.note.ended_well, err) : status;
+           (status == TCK_ERR_DENIED && folder_size(job, name, &bytes, &ignored) == TCK_ERR_DENIED);
 }

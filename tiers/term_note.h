@@ -4,7 +4,8 @@
 #define TCK_TIERS_TERM_NOTE_H
 
 #include "base/json.h"
-#include "tiers/persistent.h"
+#include "base/version.h"
+#include "tiers/folder.h"
 
 struct term_note {
     uint64_t term, wall_ms;
@@ -17,13 +18,14 @@ struct term_note {
  * which is written last. */
 char *term_note_print(const struct term_note *note, json_t *holder);
 /* Reads a term's file; *out is NULL if its claim was cut off. TCK_ERR_PROTO: the file is damaged. */
-must_check tck_status_t term_note_read_json(int dir_fd, uint64_t term, json_t **out, struct error *err);
+must_check tck_status_t term_note_read_json(const struct folder *job, uint64_t term, json_t **out, struct error *err);
 /* json NULL: an empty note. */
 struct term_note term_note_decode(uint64_t term, const json_t *json);
 /* TCK_ERR_CORRUPT: the file is damaged, and its content is lost. */
-must_check tck_status_t term_note_read(int dir_fd, uint64_t term, struct term_note *out, struct error *err);
+must_check tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term_note *out,
+                                       struct error *err);
 /* Whether the term's file, which was read with this status, will never name a holder: it is gone, damaged, or not a
  * regular file. A file that may not be read is different: it may name a holder that is alive. */
-bool term_note_names_nobody(const struct persistent *p, uint64_t term, tck_status_t status);
+bool term_note_names_nobody(const struct folder *job, uint64_t term, tck_status_t status);
 
 #endif

@@ -3,7 +3,6 @@
  * claimed. */
 #include "tiers/persistent_impl.h"
 #include "tiers/term_list.h"
-#include "tiers/term_note.h"
 
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -28,10 +27,10 @@ static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool 
     if (*out) {
         return TCK_OK;
     }
-    tck_status_t status = term_note_read_json(p->job_fd, term, &json, err);
+    tck_status_t status = term_note_read_json(&p->job, term, &json, err);
     *out = status == TCK_OK && term_note_decode(term, json).reserved_by != 0;
     json_free(json);
-    return status != TCK_ERR_NOENT && term_note_names_nobody(p, term, status) ? TCK_OK : status;
+    return status != TCK_ERR_NOENT && term_note_names_nobody(&p->job, term, status) ? TCK_OK : status;
 }
 
 static tck_status_t newest_claimed(const struct persistent *p, const struct term_list *list, uint64_t *term_out,
@@ -59,7 +58,7 @@ tck_status_t persistent_newest_term(struct persistent *p, uint64_t *term_out, st
     tck_status_t status = TCK_ERR_NOENT;
     for (int i = 0; i < LISTINGS && status == TCK_ERR_NOENT; i++) {
         struct term_list list;
-        status = term_list_read(p->job_fd, &list, err);
+        status = term_list_read(&p->job, &list, err);
         if (status != TCK_OK) {
             return status;
         }
@@ -91,7 +90,7 @@ static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint6
         return error_set(err, TCK_ERR_NOMEM, "no memory to reserve a term");
     }
     term_name(term, name);
-    tck_status_t status = safe_fs_create(p->job_fd, name, text, strlen(text), err);
+    tck_status_t status = folder_create(&p->job, name, text, strlen(text), err);
     free(text);
     failpoint(term, reserved);
     return status;
@@ -103,8 +102,8 @@ static bool was_left(const struct persistent *p, uint64_t term, uint64_t by)
 {
     struct error ignored;
     json_t *json = NULL;
-    bool left = term_note_read_json(p->job_fd, term, &json, &ignored) == TCK_OK &&
-                term_note_decode(term, json).reserved_by == by;
+    bool left =
+        term_note_read_json(&p->job, term, &json, &ignored) == TCK_OK && term_note_decode(term, json).reserved_by == by;
     json_free(json);
     return left;
 }
@@ -115,7 +114,7 @@ static tck_status_t reserve_or_find(const struct persistent *p, uint64_t term, c
 {
     tck_status_t status = reserve_one(p, term, wanted->by, err);
     bool left = status == TCK_ERR_EXIST && wanted->follows && was_left(p, term, wanted->by);
-    return left ? safe_fs_sync(p->job_fd, err) : status;
+    return left ? folder_sync(&p->job, err) : status;
 }
 
 /* A term that has ended reserves none, because they would be above the term that ended it. Terms above the requested
@@ -154,11 +153,11 @@ tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t
         json_t *json = NULL;
         char name[DIR_NAME_MAX];
         term_name(term, name);
-        status = term_note_read_json(p->job_fd, term, &json, err);
+        status = term_note_read_json(&p->job, term, &json, err);
         if (status == TCK_OK && term_note_decode(term, json).reserved_by != 0) {
-            status = safe_fs_unlink(p->job_fd, name, err);
+            status = folder_remove(&p->job, name, err);
         }
         json_free(json);
     }
-    return status == TCK_OK ? safe_fs_sync(p->job_fd, err) : error_prefix(err, "release reserved terms");
+    return status == TCK_OK ? folder_sync(&p->job, err) : error_prefix(err, "release reserved terms");
 }

@@ -223,7 +223,7 @@ static tck_status_t open_storage(struct agent *agent, struct error *err)
     if (agent->config.token_file[0] != '\0') {
         return secret_load(agent->config.token_file, &agent->secret, err);
     }
-    status = secret_load_or_make(persistent_dir_fd(agent->persistent), "secret", &agent->secret, err);
+    status = persistent_secret(agent->persistent, &agent->secret, err);
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%s/%s", agent->config.save_dir, agent->config.job);
 }
 

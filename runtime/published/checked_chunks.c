@@ -5,44 +5,39 @@
 #include "base/bounded.h"
 #include "published/retry.h"
 #include "tiers/published_chunk.h"
-#include "tiers/safe_fs.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 tck_status_t chunks_open(struct chunks *chunks, const struct chunks_source *from, struct error *err)
 {
     *chunks = (struct chunks){.from = *from};
-    chunks->fds = calloc(from->manifest->file_count, sizeof(*chunks->fds));
-    if (chunks->fds == NULL) {
+    chunks->files = calloc(from->manifest->file_count, sizeof(*chunks->files));
+    if (chunks->files == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to read %" PRIu32 " files", from->manifest->file_count);
     }
     for (uint32_t i = 0; i < from->manifest->file_count; i++) {
-        chunks->fds[i] = -1;
+        chunks->files[i] = FOLDER_FILE_NONE;
     }
     return TCK_OK;
 }
 
 static void close_file(struct chunks *chunks, uint32_t file)
 {
-    if (chunks->fds[file] >= 0) {
-        close(chunks->fds[file]);
-        chunks->fds[file] = -1;
+    if (folder_file_is(&chunks->files[file])) {
+        folder_file_close(&chunks->files[file]);
         chunks->open_count--;
     }
 }
 
 void chunks_close(struct chunks *chunks)
 {
-    for (uint32_t i = 0; chunks->fds != NULL && i < chunks->from.manifest->file_count; i++) {
+    for (uint32_t i = 0; chunks->files != NULL && i < chunks->from.manifest->file_count; i++) {
         close_file(chunks, i);
     }
-    free(chunks->fds);
+    free(chunks->files);
     for (uint32_t i = 0; i < CHUNKS_KEPT; i++) {
         free(chunks->buffers[i].bytes);
     }
@@ -61,11 +56,12 @@ static void make_room(struct chunks *chunks)
 /* ---- one chunk from storage ----------------------------------------------------------------------------------------
  */
 
-/* Everything that the reading thread needs. That thread may be abandoned, so it has descriptors of its own. */
+/* Everything that the reading thread needs. That thread may be abandoned, so what it has open is its own. */
 struct fetch {
     struct published_chunk chunk;
-    int dir_fd, fd; /* fd -1: to be opened in the directory */
-    uint8_t *bytes; /* owned */
+    struct folder dir;       /* if the file */
+    struct folder_file file; /* is not open yet */
+    uint8_t *bytes;          /* owned */
     tck_status_t status;
     struct error error;
 };
@@ -73,9 +69,9 @@ struct fetch {
 static void fetch(void *job)
 {
     struct fetch *f = job;
-    f->status = f->fd >= 0 ? TCK_OK : safe_fs_open(f->dir_fd, f->chunk.file, O_RDONLY, &f->fd, &f->error);
+    f->status = folder_file_is(&f->file) ? TCK_OK : folder_open_file(&f->dir, f->chunk.file, &f->file, &f->error);
     if (f->status == TCK_OK) {
-        f->status = published_chunk_read(f->fd, &f->chunk, f->bytes, &f->error);
+        f->status = published_chunk_read(&f->file, &f->chunk, f->bytes, &f->error);
     }
     f->status = retry_answer(f->status, &f->error);
 }
@@ -83,12 +79,8 @@ static void fetch(void *job)
 static void drop_fetch(void *job)
 {
     struct fetch *f = job;
-    if (f->fd >= 0) {
-        close(f->fd);
-    }
-    if (f->dir_fd >= 0) {
-        close(f->dir_fd);
-    }
+    folder_file_close(&f->file);
+    folder_close(&f->dir);
     free(f->bytes);
     free(f);
 }
@@ -102,32 +94,31 @@ static tck_status_t new_fetch(const struct chunks *chunks, uint32_t file, uint32
     if (f == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "%s: no memory to read a chunk", of->name);
     }
-    *f = (struct fetch){.dir_fd = -1, .fd = -1, .chunk = published_chunk_of(of, chunk)};
+    *f = (struct fetch){.dir = FOLDER_NONE, .file = FOLDER_FILE_NONE, .chunk = published_chunk_of(of, chunk)};
     f->bytes = buffer->bytes == NULL ? malloc(CHUNK_BYTES) : buffer->bytes;
     buffer->bytes = NULL;
     if (f->bytes == NULL) {
         drop_fetch(f);
         return error_set(err, TCK_ERR_NOMEM, "%s: no memory to read a chunk", of->name);
     }
-    bool open = chunks->fds[file] >= 0;
-    int fd = fcntl(open ? chunks->fds[file] : chunks->from.dir_fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        tck_status_t status = error_set(err, status_of_errno(errno), "%s: open: %m", of->name);
+    bool open = folder_file_is(&chunks->files[file]);
+    tck_status_t status =
+        open ? folder_file_dup(&chunks->files[file], &f->file, err) : folder_dup(chunks->from.dir, &f->dir, err);
+    if (status != TCK_OK) {
         drop_fetch(f);
-        return status;
+        return error_prefix(err, "%s: open", of->name);
     }
-    *(open ? &f->fd : &f->dir_fd) = fd;
     *out = f;
     return TCK_OK;
 }
 
 static void keep_open(struct chunks *chunks, uint32_t file, struct fetch *f)
 {
-    if (chunks->fds[file] < 0 && f->fd >= 0) {
+    if (!folder_file_is(&chunks->files[file]) && folder_file_is(&f->file)) {
         make_room(chunks);
-        chunks->fds[file] = f->fd;
+        chunks->files[file] = f->file;
         chunks->open_count++;
-        f->fd = -1;
+        f->file = FOLDER_FILE_NONE;
     }
 }
 

@@ -4,6 +4,7 @@
 #ifndef TCK_READER_CHUNKS_H
 #define TCK_READER_CHUNKS_H
 
+#include "tiers/folder.h"
 #include "tiers/manifest.h"
 
 #define CHUNKS_KEPT    4
@@ -16,15 +17,15 @@ struct chunk_buffer {
 };
 
 struct chunks_source {
-    int dir_fd;       /* this and the rest belong to the caller */
-    const char *path; /* of that directory */
+    const struct folder *dir; /* this and the rest belong to the caller */
+    const char *path;         /* of that folder */
     const struct manifest *manifest;
     uint32_t limit_ms; /* if reading a chunk takes longer, it fails with TCK_ERR_TIMEDOUT */
 };
 
 struct chunks {
     struct chunks_source from;
-    int *fds; /* of each file; -1: not open */
+    struct folder_file *files; /* each one; not all are open */
     uint32_t open_count, next_close;
     struct chunk_buffer buffers[CHUNKS_KEPT];
     uint64_t clock;

@@ -19,12 +19,10 @@
 
 void found_free(struct found *found)
 {
-    if (found->dir_fd >= 0) {
-        close(found->dir_fd);
-    }
+    folder_close(&found->dir);
     free(found->path);
     manifest_free(&found->manifest);
-    *found = (struct found){.dir_fd = -1};
+    *found = (struct found){.dir = FOLDER_NONE};
 }
 
 /* ---- one directory ----------------------------------------------------------------------------------------------- */
@@ -35,14 +33,14 @@ static tck_status_t damaged(struct error *err)
     return err->code = TCK_ERR_CORRUPT;
 }
 
-/* Takes ownership of dir_fd. */
-static tck_status_t open_version(int dir_fd, const char *path, struct found *out, struct error *err)
+/* Takes ownership of the folder. */
+static tck_status_t open_version(struct folder dir, const char *path, struct found *out, struct error *err)
 {
-    struct found found = {.dir_fd = dir_fd, .path = strdup(path)};
+    struct found found = {.dir = dir, .path = strdup(path)};
     tck_status_t status = found.path == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for a path")
-                                             : version_manifest_of_any(dir_fd, &found.manifest, err);
+                                             : version_manifest_of_any(&found.dir, &found.manifest, err);
     if (status == TCK_OK) {
-        status = version_check_files(dir_fd, &found.manifest, err);
+        status = version_check_files(&found.dir, &found.manifest, err);
     }
     status = status == TCK_ERR_NOENT ? damaged(err) : status;
     if (status != TCK_OK) {
@@ -56,20 +54,21 @@ static tck_status_t open_version(int dir_fd, const char *path, struct found *out
 static tck_status_t find_there(const char *path, struct found *out, struct error *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? path_unopened("version", path, errno, err) : open_version(fd, path, out, err);
+    return fd < 0 ? path_unopened("version", path, errno, err) : open_version(folder_of_dir(fd), path, out, err);
 }
 
 /* ---- the job's directories --------------------------------------------------------------------------------------- */
 
-/* *fd_out is -1 if the parent directory exists and has no such subdirectory. */
-static tck_status_t open_job_dir(const char *key, const char *below, const char *job, int *fd_out, struct error *err)
+/* *out is none if the parent directory exists and has no such subdirectory. */
+static tck_status_t open_job_dir(const char *key, const char *below, const char *job, struct folder *out,
+                                 struct error *err)
 {
     int below_fd = open(below, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (below_fd < 0) {
         return path_unopened(key, below, errno, err);
     }
-    *fd_out = openat(below_fd, job, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int errnum = *fd_out < 0 ? errno : 0;
+    *out = folder_of_dir(openat(below_fd, job, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    int errnum = folder_is(out) ? 0 : errno;
     close(below_fd);
     if (errnum == 0 || errnum == ENOENT) {
         return TCK_OK;
@@ -79,26 +78,22 @@ static tck_status_t open_job_dir(const char *key, const char *below, const char 
     return path_unopened("directory", path, errnum, err);
 }
 
-static void close_dirs(const struct version_dirs *dirs)
+static void close_dirs(struct version_dirs *dirs)
 {
-    if (dirs->save_fd >= 0) {
-        close(dirs->save_fd);
-    }
-    if (dirs->load_fd >= 0) {
-        close(dirs->load_fd);
-    }
+    folder_close(&dirs->save);
+    folder_close(&dirs->load);
 }
 
 /* The directories must be closed even after an error. */
 static tck_status_t open_dirs(const struct config *config, struct version_dirs *out, struct error *err)
 {
     tck_status_t status = TCK_OK;
-    *out = (struct version_dirs){config->job, config->save_dir, config->load_dir, -1, -1};
+    *out = (struct version_dirs){config->job, config->save_dir, config->load_dir, FOLDER_NONE, FOLDER_NONE};
     if (config->save_dir[0] != '\0') {
-        status = open_job_dir("save_dir", config->save_dir, config->job, &out->save_fd, err);
+        status = open_job_dir("save_dir", config->save_dir, config->job, &out->save, err);
     }
     if (status == TCK_OK && config->load_dir[0] != '\0' && strcmp(config->load_dir, config->save_dir) != 0) {
-        status = open_job_dir("load_dir", config->load_dir, config->job, &out->load_fd, err);
+        status = open_job_dir("load_dir", config->load_dir, config->job, &out->load, err);
     }
     return status;
 }
@@ -144,7 +139,7 @@ static tck_status_t take(const struct version_dirs *dirs, const struct published
         }
         return error_prefix(err, "%.200s", path);
     }
-    *out = (struct found){.dir_fd = look->dir_fd, .path = strdup(path), .manifest = look->manifest};
+    *out = (struct found){.dir = look->dir, .path = strdup(path), .manifest = look->manifest};
     if (out->path == NULL) {
         found_free(out);
         return error_set(err, TCK_ERR_NOMEM, "no memory for a path");
@@ -258,7 +253,7 @@ static void drop_search(void *job)
 /* Takes ownership of the search. */
 static tck_status_t search_within(struct search *s, uint32_t limit_ms, struct found *out, struct error *err)
 {
-    s->found.dir_fd = -1;
+    s->found.dir = FOLDER_NONE;
     const struct bounded_work work = {.work = search, .drop = drop_search, .job = s};
     tck_status_t status = bounded_do(&work, limit_ms, err);
     if (status != TCK_OK) {
@@ -267,7 +262,7 @@ static tck_status_t search_within(struct search *s, uint32_t limit_ms, struct fo
     status = s->status;
     if (status == TCK_OK) {
         *out = s->found;
-        s->found = (struct found){.dir_fd = -1};
+        s->found = (struct found){.dir = FOLDER_NONE};
     } else {
         *err = s->error;
     }

@@ -3,10 +3,11 @@
 #ifndef TCK_READER_FIND_H
 #define TCK_READER_FIND_H
 
+#include "tiers/folder.h"
 #include "tiers/manifest.h"
 
 struct found {
-    int dir_fd;               /* owned, as are the rest */
+    struct folder dir;        /* owned, as are the rest */
     char *path;               /* never NULL */
     struct manifest manifest; /* checked, and all its files are there with their sizes */
     struct error passed_over; /* the newest version that was passed over: why, if its code is not TCK_OK */

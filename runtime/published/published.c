@@ -51,7 +51,7 @@ static tck_status_t open_files(struct tck_published *published, uint32_t limit_m
         return error_set(err, TCK_ERR_CORRUPT, "a world of %" PRIu32 " ranks", manifest->world_size);
     }
     const struct chunks_source from = {
-        .dir_fd = published->found.dir_fd, .path = published->found.path, .manifest = manifest, .limit_ms = limit_ms};
+        .dir = &published->found.dir, .path = published->found.path, .manifest = manifest, .limit_ms = limit_ms};
     tck_status_t status = chunks_open(&published->chunks, &from, err);
     return status == TCK_OK ? table_read(&published->table, &published->chunks, err) : status;
 }
@@ -63,7 +63,7 @@ tck_status_t published_open(const struct config *config, struct version version,
     if (published == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a version");
     }
-    published->found.dir_fd = -1;
+    published->found.dir = FOLDER_NONE;
     tck_status_t status = find_version(config, version, &published->found, err);
     if (status == TCK_OK) {
         status = open_files(published, config->storage_timeout_ms, err);
@@ -98,7 +98,7 @@ bool published_own(const struct tck_published *published, const char *key, const
 static tck_status_t open_published(struct tck_published *published, const tck_published_open_params_t *params,
                                    struct error *err)
 {
-    published->found.dir_fd = -1;
+    published->found.dir = FOLDER_NONE;
     if (params->struct_size < sizeof(*params)) {
         return error_set(err, TCK_ERR_INVAL, "struct_size of the parameters is %zu, %zu is needed", params->struct_size,
                          sizeof(*params));

@@ -1637,7 +1637,7 @@ Test(persistent_open, reopens_a_stale_directory_if_it_is_the_same)
     uint64_t term = 0;
     open_tier();
     cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(fstat(persistent_dir_fd(tier), &st), 0);
+    cr_assert_eq(stat(path_of("a/b/save/" JOB), &st), 0);
     stale = st.st_ino;
     cr_assert_eq(rename(path_of("a/b/save"), path_of("a/b/old")), 0);
     expect_holders(TCK_ERR_IO, "/" JOB ": save_dir is stale: open it again: No such file or directory");

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * See folder.h. */
+#include "tiers/folder.h"
+
+#include "base/progress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+/* ---- folders --------------------------------------------------------------------------------------------------- */
+
+bool folder_is(const struct folder *folder)
+{
+    return folder->fd >= 0;
+}
+
+static tck_status_t dup_fd(int fd, int *out, struct error *err)
+{
+    *out = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return *out < 0 ? error_set(err, status_of_errno(errno), "duplicate a descriptor: %m") : TCK_OK;
+}
+
+tck_status_t folder_dup(const struct folder *folder, struct folder *out, struct error *err)
+{
+    *out = FOLDER_NONE;
+    return dup_fd(folder->fd, &out->fd, err);
+}
+
+void folder_close(struct folder *folder)
+{
+    if (folder->fd >= 0) {
+        close(folder->fd);
+    }
+    *folder = FOLDER_NONE;
+}
+
+tck_status_t folder_open(const struct folder *folder, const char *name, struct folder *out, struct error *err)
+{
+    struct folder found = FOLDER_NONE;
+    tck_status_t status = safe_fs_open_dir(folder->fd, name, &found.fd, err);
+    if (status == TCK_OK) {
+        *out = found;
+    }
+    return status;
+}
+
+tck_status_t folder_list(const struct folder *folder, struct names *out, struct error *err)
+{
+    return safe_fs_list(folder->fd, out, err);
+}
+
+tck_status_t folder_size(const struct folder *folder, const char *name, uint64_t *bytes_out, struct error *err)
+{
+    return safe_fs_size(folder->fd, name, bytes_out, err);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the file, its limit and its content */
+tck_status_t folder_read(const struct folder *folder, const char *name, size_t max, char **text_out, size_t *len_out,
+                         struct error *err)
+{
+    return safe_fs_read(folder->fd, name, max, text_out, len_out, err);
+}
+
+tck_status_t folder_write(const struct folder *folder, const char *name, const void *data, size_t len,
+                          struct error *err)
+{
+    return safe_fs_write(folder->fd, name, data, len, err);
+}
+
+tck_status_t folder_create(const struct folder *folder, const char *name, const void *data, size_t len,
+                           struct error *err)
+{
+    return safe_fs_create(folder->fd, name, data, len, err);
+}
+
+tck_status_t folder_remove(const struct folder *folder, const char *name, struct error *err)
+{
+    return safe_fs_unlink(folder->fd, name, err);
+}
+
+tck_status_t folder_sync(const struct folder *folder, struct error *err)
+{
+    return safe_fs_sync(folder->fd, err);
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------------- */
+
+tck_status_t folder_open_file(const struct folder *folder, const char *name, struct folder_file *out, struct error *err)
+{
+    struct folder_file file = FOLDER_FILE_NONE;
+    tck_status_t status = safe_fs_open(folder->fd, name, O_RDONLY, &file.fd, err);
+    if (status == TCK_OK) {
+        *out = file;
+    }
+    return status;
+}
+
+bool folder_file_is(const struct folder_file *file)
+{
+    return file->fd >= 0;
+}
+
+tck_status_t folder_file_dup(const struct folder_file *file, struct folder_file *out, struct error *err)
+{
+    *out = FOLDER_FILE_NONE;
+    return dup_fd(file->fd, &out->fd, err);
+}
+
+void folder_file_close(struct folder_file *file)
+{
+    if (file->fd >= 0) {
+        close(file->fd);
+    }
+    *file = FOLDER_FILE_NONE;
+}
+
+void folder_file_forget_cached(const struct folder_file *file)
+{
+    if (file->fd >= 0) {
+        posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
+}
+
+tck_status_t folder_file_read(const struct folder_file *file, uint64_t offset, void *buffer, size_t bytes,
+                              struct error *err)
+{
+    size_t got = 0;
+    while (got < bytes) {
+        ssize_t rc = pread(file->fd, (uint8_t *)buffer + got, bytes - got, (off_t)(offset + got));
+        if (rc < 0 && errno == EINTR) {
+            continue;
+        }
+        if (rc < 0) {
+            return error_set(err, status_of_errno(errno), "%m");
+        }
+        if (rc == 0) {
+            return error_set(err, TCK_ERR_CORRUPT, "the file ends");
+        }
+        got += (size_t)rc;
+        progress_moved();
+    }
+    return TCK_OK;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The persistent tier's life, and the calls that depend on the kind of save_dir. */
+#include "tiers/persistent.h"
+
+#include "tiers/persistent_dir.h"
+#include <stdlib.h>
+
+static const struct persistent_ops directory_ops = {
+    .open_again = dir_open_again,
+    .open_to_publish = dir_open_to_publish,
+    .secret = dir_secret,
+    .claim_one = dir_claim_one,
+    .claimed = dir_claimed,
+    .note = dir_note,
+    .put = dir_put,
+    .resume = dir_resume,
+    .publish = dir_publish,
+    .published = dir_published,
+    .sweep = dir_sweep,
+    .delete_version = dir_delete_version,
+    .repair = dir_repair,
+};
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static tck_status_t open_all(struct persistent *p, struct error *err)
+{
+    tck_status_t status = dir_open(p, err);
+    if (status == TCK_OK) {
+        status = dir_open_load(p, err);
+    }
+    if (status == TCK_OK && p->loop != NULL) {
+        status = uring_new(p->loop, p->pool, URING_IF_ALLOWED, &p->uring, err);
+    }
+    return status;
+}
+
+static tck_status_t open_to_read(struct persistent *p, struct error *err)
+{
+    tck_status_t status = dir_find(p, err);
+    if (status == TCK_OK) {
+        status = dir_open_load(p, err);
+    }
+    if (status == TCK_OK && !folder_is(&p->job) && !folder_is(&p->load)) {
+        status =
+            error_set(err, TCK_ERR_NOENT, "job %s has nothing in save_dir %s", p->config->job, p->config->save_dir);
+    }
+    return status;
+}
+
+tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out, struct error *err)
+{
+    struct persistent *p = calloc(1, sizeof(*p));
+    if (p == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the persistent tier");
+    }
+    *p = (struct persistent){.ops = &directory_ops,
+                             .loop = setup->loop,
+                             .pool = setup->pool,
+                             .config = setup->config,
+                             .pace = setup->pace,
+                             .moved = setup->moved,
+                             .moved_ctx = setup->moved_ctx,
+                             .job = FOLDER_NONE,
+                             .load = FOLDER_NONE,
+                             .refs = 1};
+    atomic_store(&p->claim_seen, setup->claimed);
+    tck_status_t status = setup->only_reads ? open_to_read(p, err) : open_all(p, err);
+    if (status != TCK_OK) {
+        persistent_free(p);
+        return status;
+    }
+    *out = p;
+    return TCK_OK;
+}
+
+void persistent_free(struct persistent *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    p->closing = true;
+    uring_free(p->uring);
+    p->uring = NULL;
+    persistent_unref(p);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------------------------- */
+
+tck_status_t persistent_secret(struct persistent *p, struct secret *out, struct error *err)
+{
+    return p->ops->secret(p, out, err);
+}
+
+tck_status_t persistent_note_holder(struct persistent *p, uint64_t term, const struct term_holder *holder,
+                                    struct error *err)
+{
+    return p->ops->note(p, term, &(struct term_addition){.holder = holder}, err);
+}
+
+tck_status_t persistent_note_restore(struct persistent *p, uint64_t term, struct version version, struct error *err)
+{
+    return p->ops->note(p, term, &(struct term_addition){.restored = version}, err);
+}
+
+tck_status_t persistent_note_commit(struct persistent *p, uint64_t term, struct error *err)
+{
+    return p->ops->note(p, term, &(struct term_addition){.committed = true}, err);
+}
+
+tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct error *err)
+{
+    return p->ops->note(p, term, &(struct term_addition){.ended_well = true}, err);
+}
+
+tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
+                            struct error *err)
+{
+    if (p->loop == NULL || version_none(item->version) || item->image_bytes == 0) {
+        return error_set(err, TCK_ERR_INVAL, "put: there is no event loop, no version or no data");
+    }
+    return p->ops->put(p, item, done, ctx, err);
+}
+
+void persistent_resume(struct persistent *p)
+{
+    p->ops->resume(p);
+}
+
+tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err)
+{
+    return p->ops->sweep(p, term, keep, err);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the file, and the image with its bytes */
+tck_status_t persistent_repair(struct persistent *p, const struct published *which, const struct manifest_file *file,
+                               const uint8_t *image, struct error *err)
+{
+    return p->ops->repair(p, which, file, image, err);
+}
