@@ -65,3 +65,13 @@ bool term_name_parse(const char *name, uint64_t *out)
     *out = term;
     return true;
 }
+
+void term_object_name(uint64_t term, enum term_object what, char out[DIR_NAME_MAX])
+{
+    static const char *const names[TERM_OBJECTS] = {[TERM_HOLDER] = "holder",
+                                                    [TERM_JOINED] = "joined",
+                                                    [TERM_RESTORE] = "restore",
+                                                    [TERM_COMMIT] = "commit",
+                                                    [TERM_END] = "end"};
+    snprintf(out, DIR_NAME_MAX, "term.%" PRIu64 ".%s", term, names[what]);
+}

@@ -18,4 +18,9 @@ bool stage_dir_parse(const char *name, struct version *out);
 void term_name(uint64_t term, char out[DIR_NAME_MAX]);
 bool term_name_parse(const char *name, uint64_t *out);
 
+/* In a store of objects, whose values cannot be changed, what is noted of a term later are objects of their own:
+ * term.<T>.<what>. */
+enum term_object { TERM_HOLDER, TERM_JOINED, TERM_RESTORE, TERM_COMMIT, TERM_END, TERM_OBJECTS };
+void term_object_name(uint64_t term, enum term_object what, char out[DIR_NAME_MAX]);
+
 #endif

@@ -30,6 +30,8 @@ struct persistent_setup {
     struct tier_pace pace; /* of puts */
     /* A term known to be claimed in the job's directory, which must therefore exist; 0: none. */
     uint64_t claimed;
+    /* Stores to use in place of those that save_dir and load_dir name; taken over in any case. For tests. */
+    struct object_store *save_store, *load_store;
 };
 
 /* A directory with a version's name, and the state of its content. */
@@ -61,6 +63,10 @@ void persistent_give_up(struct persistent *p);
 
 /* The job's secret, which the first one to ask makes. Blocking. */
 must_check tck_status_t persistent_secret(struct persistent *p, struct secret *out, struct error *err);
+
+/* TCK_ERR_UNSUPPORTED, with the reason and the remedy: save_dir cannot decide between two starts, so only a job of one
+ * node may use it. */
+must_check tck_status_t persistent_may_be_shared(const struct persistent *p, struct error *err);
 
 /* Claims and syncs the lowest free term that is at_least or higher. Blocking, milliseconds. */
 must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out,

@@ -7,9 +7,11 @@
 
 /* ---- persistent_open.c ----------------------------------------------------------------------------------------- */
 
-/* Finds or makes save_dir, the job's directory, its marker and the audit file; or finds them to read. */
+/* Finds or makes save_dir, the job's directory and its marker; or finds them to read. */
 must_check tck_status_t dir_open(struct persistent *p, struct error *err);
 must_check tck_status_t dir_find(struct persistent *p, struct error *err);
+/* The audit file, in the job's directory or elsewhere. */
+must_check tck_status_t dir_open_audit(struct persistent *p, struct error *err);
 /* <load_dir>/<job>, if it is configured; without versions of this job it is no error, since the job may be new. */
 must_check tck_status_t dir_open_load(struct persistent *p, struct error *err);
 /* Opens directories again that a new mount has made stale, provided that they are the same ones. Fails if one is still

@@ -74,6 +74,7 @@ struct persistent {
     struct folder load;       /* <load_dir>/<job>; none, too, if it is the job's folder itself */
     uint32_t refs;            /* the owner's and one per call under way */
     bool closing;             /* persistent_free was called: uring is gone, and pool may be */
+    bool unconditional;       /* the server ignores conditions */
     bool tidying;             /* older versions are being removed after a publish */
     struct version tidy_next; /* published meanwhile: tidied next */
 };

@@ -2,8 +2,12 @@
  * The persistent tier's life, and the calls that depend on the kind of save_dir. */
 #include "tiers/persistent.h"
 
+#include "base/path.h"
+#include "tiers/object/s3_store.h"
 #include "tiers/persistent_dir.h"
+#include "tiers/persistent_objects.h"
 #include <stdlib.h>
+#include <string.h>
 
 static const struct persistent_ops directory_ops = {
     .open_again = dir_open_again,
@@ -21,29 +25,70 @@ static const struct persistent_ops directory_ops = {
     .repair = dir_repair,
 };
 
+static const struct persistent_ops objects_ops = {
+    .open_again = objects_open_again,
+    .open_to_publish = objects_open_again,
+    .secret = objects_secret,
+    .claim_one = objects_claim_one,
+    .claimed = objects_claimed,
+    .note = objects_note,
+};
+
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-static tck_status_t open_all(struct persistent *p, struct error *err)
+/* The store that holds this directory of the configuration; NULL: it is a directory. */
+static tck_status_t find_store(const char *dir, struct object_store *given, struct object_store **out,
+                               struct error *err)
 {
-    tck_status_t status = dir_open(p, err);
+    *out = given;
+    return given != NULL || !path_is_url(dir) ? TCK_OK : s3_store_new(dir, out, err);
+}
+
+static tck_status_t open_save_dir(struct persistent *p, const struct persistent_setup *setup, struct error *err)
+{
+    struct object_store *store = NULL;
+    tck_status_t status = find_store(p->config->save_dir, setup->save_store, &store, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "save_dir %s", p->config->save_dir);
+    }
+    p->ops = store != NULL ? &objects_ops : &directory_ops;
+    if (store != NULL) {
+        return setup->only_reads ? objects_find(p, store, err) : objects_open(p, store, err);
+    }
+    return setup->only_reads ? dir_find(p, err) : dir_open(p, err);
+}
+
+static tck_status_t open_load_dir(struct persistent *p, const struct persistent_setup *setup, struct error *err)
+{
+    struct object_store *store = NULL;
+    const char *dir = p->config->load_dir;
+    if (dir[0] == '\0' || (path_is_url(dir) && strcmp(dir, p->config->save_dir) == 0)) {
+        return TCK_OK;
+    }
+    tck_status_t status = find_store(dir, setup->load_store, &store, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "load_dir %s", dir);
+    }
+    return store != NULL ? objects_open_load(p, store, err) : dir_open_load(p, err);
+}
+
+static tck_status_t open_all(struct persistent *p, const struct persistent_setup *setup, struct error *err)
+{
+    tck_status_t status = open_save_dir(p, setup, err);
     if (status == TCK_OK) {
-        status = dir_open_load(p, err);
+        status = open_load_dir(p, setup, err);
+    }
+    if (status == TCK_OK && setup->only_reads) {
+        return folder_is(&p->job) || folder_is(&p->load)
+                   ? TCK_OK
+                   : error_set(err, TCK_ERR_NOENT, "job %s has nothing in save_dir %s", p->config->job,
+                               p->config->save_dir);
+    }
+    if (status == TCK_OK) {
+        status = dir_open_audit(p, err);
     }
     if (status == TCK_OK && p->loop != NULL) {
         status = uring_new(p->loop, p->pool, URING_IF_ALLOWED, &p->uring, err);
-    }
-    return status;
-}
-
-static tck_status_t open_to_read(struct persistent *p, struct error *err)
-{
-    tck_status_t status = dir_find(p, err);
-    if (status == TCK_OK) {
-        status = dir_open_load(p, err);
-    }
-    if (status == TCK_OK && !folder_is(&p->job) && !folder_is(&p->load)) {
-        status =
-            error_set(err, TCK_ERR_NOENT, "job %s has nothing in save_dir %s", p->config->job, p->config->save_dir);
     }
     return status;
 }
@@ -65,7 +110,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
                              .load = FOLDER_NONE,
                              .refs = 1};
     atomic_store(&p->claim_seen, setup->claimed);
-    tck_status_t status = setup->only_reads ? open_to_read(p, err) : open_all(p, err);
+    tck_status_t status = open_all(p, setup, err);
     if (status != TCK_OK) {
         persistent_free(p);
         return status;
@@ -74,12 +119,23 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
     return TCK_OK;
 }
 
+/* Calls to a store end with TCK_ERR_CANCELED; those to a directory cannot be ended. */
+static void cancel(const struct folder *folder)
+{
+    struct object_store *store = folder->objects != NULL ? object_folder_store(folder->objects) : NULL;
+    if (store != NULL) {
+        store->ops->cancel(store);
+    }
+}
+
 void persistent_free(struct persistent *p)
 {
     if (p == NULL) {
         return;
     }
     p->closing = true;
+    cancel(&p->job);
+    cancel(&p->load);
     uring_free(p->uring);
     p->uring = NULL;
     persistent_unref(p);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Opening the persistent tier: the directories, and our marker in them. */
+ * Opening the directories of the persistent tier. */
+#include "tiers/job_marker.h"
 #include "tiers/persistent_dir.h"
 
 #include "base/log.h"
@@ -13,93 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MARKER_NAME   ".tierckpt"
-#define MARKER_FORMAT 1
-#define MARKER_MAX    4096
-#define NOT_OURS                                                                       \
-    "its directory is not empty and has no " MARKER_NAME ", so it is not Tierckpt's: " \
-    "choose another job name or save_dir"
 #define DIR_MODE   0755
 #define AUDIT_MODE 0640
-
-/* ---- marker ---------------------------------------------------------------------------------------------------- */
-
-static tck_status_t marker_write(const struct persistent *p, struct error *err)
-{
-    json_t *json = json_object();
-    char *text = NULL;
-    if (json != NULL && json_add_u64(json, "format", MARKER_FORMAT) && json_add_str(json, "job", p->config->job)) {
-        text = json_print(json, false);
-    }
-    json_free(json);
-    if (text == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for " MARKER_NAME);
-    }
-    tck_status_t status = safe_fs_write(p->job.fd, MARKER_NAME, text, strlen(text), err);
-    free(text);
-    return status;
-}
-
-/* TCK_ERR_NOENT if there is none. */
-static tck_status_t marker_check(const struct persistent *p, int job_fd, struct error *err)
-{
-    char *text;
-    size_t len;
-    json_t *json;
-    tck_status_t status = safe_fs_read(job_fd, MARKER_NAME, MARKER_MAX, &text, &len, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    status = json_parse(text, len, &json, err);
-    free(text);
-    if (status != TCK_OK) {
-        error_prefix(err, MARKER_NAME);
-        return status;
-    }
-    uint64_t format = 0;
-    const char *job = json_str(json_get(json, "job"));
-    if (!json_u64(json_get(json, "format"), &format) || format != MARKER_FORMAT) {
-        status = error_set(err, TCK_ERR_PROTO, MARKER_NAME ": format %" PRIu64 ", this build reads format %d", format,
-                           MARKER_FORMAT);
-    } else if (job == NULL || strcmp(job, p->config->job) != 0) {
-        status = error_set(err, TCK_ERR_DENIED, MARKER_NAME " belongs to job %s", job == NULL ? "?" : job);
-    }
-    json_free(json);
-    return status;
-}
-
-/* Whether it contains nothing but markers that other agents are writing at this moment. */
-static tck_status_t dir_is_unused(const struct persistent *p, bool *unused_out, struct error *err)
-{
-    struct names names;
-    tck_status_t status = safe_fs_list(p->job.fd, &names, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    *unused_out = true;
-    for (size_t i = 0; i < names.count; i++) {
-        *unused_out = *unused_out && strncmp(names.names[i], MARKER_NAME, strlen(MARKER_NAME)) == 0;
-    }
-    names_free(&names);
-    return TCK_OK;
-}
-
-static tck_status_t marker_find_or_make(const struct persistent *p, struct error *err)
-{
-    bool unused;
-    tck_status_t status = marker_check(p, p->job.fd, err);
-    if (status != TCK_ERR_NOENT) {
-        return status;
-    }
-    status = dir_is_unused(p, &unused, err);
-    if (status == TCK_OK && unused) {
-        return marker_write(p, err);
-    }
-    if (status == TCK_OK) {
-        status = marker_check(p, p->job.fd, err); /* another agent may have begun here since the first check */
-    }
-    return status == TCK_ERR_NOENT ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
-}
 
 /* ---- directories ----------------------------------------------------------------------------------------------- */
 
@@ -148,25 +64,6 @@ static tck_status_t make_save_dir(const char *path, int *fd_out, struct error *e
     return TCK_OK;
 }
 
-/* A directory that lacks a claim seen earlier is another one, in which terms would be counted from the beginning, such
- * as the one below a mount point. */
-static tck_status_t check_same_job(const struct persistent *p, int job_fd, struct error *err)
-{
-    uint64_t bytes, claim = atomic_load(&p->claim_seen);
-    char name[DIR_NAME_MAX];
-    if (claim == 0) {
-        return TCK_OK;
-    }
-    term_name(claim, name);
-    tck_status_t status = safe_fs_size(job_fd, name, &bytes, err);
-    return status == TCK_ERR_NOENT
-               ? error_set(err, TCK_ERR_DENIED,
-                           "it is not the directory that this agent's memory belongs to, which has %s: mount that "
-                           "one, or end the agent to discard its memory",
-                           name)
-               : status;
-}
-
 static tck_status_t make_job_dir(struct persistent *p, int save_fd, struct error *err)
 {
     tck_status_t status = safe_fs_make_dir(save_fd, p->config->job, &p->job.fd, err);
@@ -182,7 +79,7 @@ static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct e
     struct error why = {0};
     tck_status_t status = safe_fs_open_dir(save_fd, p->config->job, &p->job.fd, &why);
     if (status == TCK_OK) {
-        status = marker_check(p, p->job.fd, &why);
+        status = marker_check(p, &p->job, &why);
     }
     if (status != TCK_OK) {
         return error_set(err, status,
@@ -191,7 +88,7 @@ static tck_status_t find_claimed_dir(struct persistent *p, int save_fd, struct e
                                                  : "%s",
                          why.text);
     }
-    return status == TCK_OK ? check_same_job(p, p->job.fd, err) : status;
+    return status == TCK_OK ? marker_check_claim(p, &p->job, err) : status;
 }
 
 static tck_status_t open_job_dir(struct persistent *p, struct error *err)
@@ -283,7 +180,7 @@ static tck_status_t open_audit_later(const void *ctx, int *fd_out, struct error 
 }
 
 /* Storage that cannot be written at the moment may still be read: nothing is written there without the audit file. */
-static tck_status_t open_audit(struct persistent *p, struct error *err)
+tck_status_t dir_open_audit(struct persistent *p, struct error *err)
 {
     int fd = -1;
     tck_status_t status = open_audit_file(p->config, p->job.fd, &fd, err);
@@ -370,9 +267,9 @@ static tck_status_t open_job_dir_again(const struct persistent *p, struct error 
     if (status != TCK_OK) {
         return status;
     }
-    status = marker_check(p, job_fd, err);
+    status = marker_check(p, &(struct folder){.fd = job_fd}, err);
     if (status == TCK_OK) {
-        status = check_same_job(p, job_fd, err);
+        status = marker_check_claim(p, &(struct folder){.fd = job_fd}, err);
     }
     if (status == TCK_OK) {
         status = open_audit_again(p, job_fd, err);
@@ -430,7 +327,7 @@ static tck_status_t open_again_if_lost(struct persistent *p, struct error *err)
 static void keep_marker(const struct persistent *p)
 {
     struct error err;
-    if (marker_check(p, p->job.fd, &err) != TCK_ERR_NOENT) {
+    if (marker_check(p, &p->job, &err) != TCK_ERR_NOENT) {
         return;
     }
     if (marker_write(p, &err) == TCK_OK) {
@@ -480,21 +377,7 @@ tck_status_t dir_open_to_publish(struct persistent *p, struct error *err)
 
 tck_status_t dir_open(struct persistent *p, struct error *err)
 {
-    tck_status_t status = open_job_dir(p, err);
-    return status == TCK_OK ? open_audit(p, err) : status;
-}
-
-/* A job directory without our marker is either just being made by its first agent, or not ours. */
-static tck_status_t check_marker(const struct persistent *p, struct error *err)
-{
-    bool unused = false;
-    tck_status_t status = marker_check(p, p->job.fd, err);
-    if (status == TCK_ERR_NOENT) {
-        status = dir_is_unused(p, &unused, err);
-    } else {
-        return status;
-    }
-    return status == TCK_OK && !unused ? error_set(err, TCK_ERR_DENIED, NOT_OURS) : status;
+    return open_job_dir(p, err);
 }
 
 tck_status_t dir_find(struct persistent *p, struct error *err)
@@ -510,7 +393,7 @@ tck_status_t dir_find(struct persistent *p, struct error *err)
         return TCK_OK;
     }
     if (status == TCK_OK) {
-        status = check_marker(p, err);
+        status = marker_find(p, err);
     }
     return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", config->save_dir, config->job);
 }

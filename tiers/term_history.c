@@ -104,18 +104,13 @@ void term_holders_free(struct term_holders *holders)
 static tck_status_t holder_read(const struct persistent *p, uint64_t term, struct held_term *out, bool *reserved_out,
                                 struct error *err)
 {
-    json_t *json = NULL;
-    tck_status_t status = term_note_read_json(&p->job, term, &json, err);
+    struct term_note note;
+    tck_status_t status = term_note_read_all(&p->job, term, &note, &out->holder, err);
     if (status == TCK_OK) {
-        status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), &out->holder, err);
-    }
-    if (status == TCK_OK) {
-        struct term_note note = term_note_decode(term, json);
         out->term = term;
         out->wall_ms = note.wall_ms;
         *reserved_out = note.reserved_by != 0;
     }
-    json_free(json);
     return status;
 }
 

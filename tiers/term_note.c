@@ -17,6 +17,9 @@ char *term_note_print(const struct term_note *note, json_t *holder)
     char *text = NULL;
     json_t *json = json_object();
     bool ok = json != NULL && json_add_u64(json, "term", note->term) && json_add_u64(json, "wall_ms", note->wall_ms);
+    if (ok && note->claim_id != 0) {
+        ok = json_add_u64(json, "claim", note->claim_id);
+    }
     if (ok && note->reserved_by != 0) {
         ok = json_add_u64(json, "reserved_by", note->reserved_by);
     }
@@ -119,17 +122,109 @@ struct term_note term_note_decode(uint64_t term, const json_t *json)
     return json != NULL ? decode(term, json) : (struct term_note){.term = term};
 }
 
-tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term_note *out, struct error *err)
+/* ---- objects --------------------------------------------------------------------------------------------------- */
+
+static tck_status_t read_object(const struct folder *job, const char *name, json_t **out, struct error *err)
+{
+    char *text;
+    size_t len;
+    struct error why = {0};
+    tck_status_t status = folder_read(job, name, TERM_FILE_MAX, &text, &len, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = json_parse(text, len, out, &why);
+    free(text);
+    return status == TCK_OK ? TCK_OK : error_set(err, status, "%s: %s", name, why.text);
+}
+
+/* What is noted of a reserved term claims it. */
+static void add_note(struct term_note *note, const struct term_note *more)
+{
+    note->restored = version_none(more->restored) ? note->restored : more->restored;
+    note->committed = note->committed || more->committed;
+    note->ended_well = note->ended_well || more->ended_well;
+    if (note->reserved_by != 0) {
+        note->reserved_by = 0;
+        note->wall_ms = more->wall_ms;
+    }
+}
+
+static tck_status_t read_noted(const struct folder *job, const char *name, struct term_note *note,
+                               struct term_holder *holder, struct error *err)
 {
     json_t *json = NULL;
-    tck_status_t status = term_note_read_json(job, term, &json, err);
-    if (status == TCK_OK) {
-        *out = term_note_decode(term, json);
-        json_free(json);
-    } else if (status == TCK_ERR_PROTO) {
-        status = err->code = TCK_ERR_CORRUPT;
+    tck_status_t status = read_object(job, name, &json, err);
+    if (status != TCK_OK) {
+        return status;
     }
+    struct term_note more = decode(note->term, json);
+    add_note(note, &more);
+    const json_t *held = json_get(json, "holder");
+    if (held != NULL && holder != NULL) {
+        term_holder_free(holder);
+        status = term_holder_decode(held, holder, err);
+    }
+    json_free(json);
     return status;
+}
+
+/* In the order of enum term_object, so that the agents that have joined replace the claimer alone. */
+static tck_status_t read_all_noted(const struct folder *job, uint64_t term, struct term_note *note,
+                                   struct term_holder *holder, struct error *err)
+{
+    char beginning[DIR_NAME_MAX + 1], wanted[DIR_NAME_MAX];
+    struct names names;
+    term_name(term, wanted);
+    snprintf(beginning, sizeof(beginning), "%s.", wanted);
+    tck_status_t status = folder_list_some(job, beginning, &names, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    for (enum term_object what = 0; what < TERM_OBJECTS; what++) {
+        term_object_name(term, what, wanted);
+        for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
+            status = strcmp(names.names[i], wanted) == 0 ? read_noted(job, wanted, note, holder, err) : TCK_OK;
+        }
+    }
+    names_free(&names);
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------------------------- */
+
+tck_status_t term_note_read_all(const struct folder *job, uint64_t term, struct term_note *out,
+                                struct term_holder *holder_out, struct error *err)
+{
+    json_t *json = NULL;
+    struct term_holder holder = {0};
+    tck_status_t status = term_note_read_json(job, term, &json, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    struct term_note note = term_note_decode(term, json);
+    if (holder_out != NULL) {
+        status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), &holder, err);
+    }
+    json_free(json);
+    if (status == TCK_OK && job->objects != NULL) {
+        status = read_all_noted(job, term, &note, holder_out == NULL ? NULL : &holder, err);
+    }
+    if (status != TCK_OK) {
+        term_holder_free(&holder);
+        return status;
+    }
+    *out = note;
+    if (holder_out != NULL) {
+        *holder_out = holder;
+    }
+    return TCK_OK;
+}
+
+tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term_note *out, struct error *err)
+{
+    tck_status_t status = term_note_read_all(job, term, out, NULL, err);
+    return status == TCK_ERR_PROTO ? (err->code = TCK_ERR_CORRUPT) : status;
 }
 
 bool term_note_names_nobody(const struct folder *job, uint64_t term, tck_status_t status)

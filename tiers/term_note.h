@@ -6,12 +6,14 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "tiers/folder.h"
+#include "tiers/term_holder.h"
 
 struct term_note {
     uint64_t term, wall_ms;
     uint64_t reserved_by;    /* the term that has reserved this one for its successor; 0: claimed */
     struct version restored; /* VERSION_NONE: nothing */
     bool committed, ended_well;
+    uint64_t claim_id; /* in a store of objects: makes each attempt's value its own; 0: none */
 };
 
 /* The text of a term's file; NULL if out of memory, else the caller frees it. Takes ownership of holder (NULL: none),
@@ -21,6 +23,10 @@ char *term_note_print(const struct term_note *note, json_t *holder);
 must_check tck_status_t term_note_read_json(const struct folder *job, uint64_t term, json_t **out, struct error *err);
 /* json NULL: an empty note. */
 struct term_note term_note_decode(uint64_t term, const json_t *json);
+/* The same decoded, and who holds the term (NULL: not wanted; freed with term_holder_free), with all that was noted in
+ * objects of their own. */
+must_check tck_status_t term_note_read_all(const struct folder *job, uint64_t term, struct term_note *out,
+                                           struct term_holder *holder_out, struct error *err);
 /* TCK_ERR_CORRUPT: the file is damaged, and its content is lost. */
 must_check tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term_note *out,
                                        struct error *err);

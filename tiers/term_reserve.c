@@ -22,14 +22,13 @@ static bool is_ours(const struct persistent *p, uint64_t term)
 /* An uninformative file counts as a claim. TCK_ERR_NOENT: it is gone. */
 static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool *out, struct error *err)
 {
-    json_t *json = NULL;
+    struct term_note note;
     *out = is_ours(p, term);
     if (*out) {
         return TCK_OK;
     }
-    tck_status_t status = term_note_read_json(&p->job, term, &json, err);
-    *out = status == TCK_OK && term_note_decode(term, json).reserved_by != 0;
-    json_free(json);
+    tck_status_t status = term_note_read_all(&p->job, term, &note, NULL, err);
+    *out = status == TCK_OK && note.reserved_by != 0;
     return status != TCK_ERR_NOENT && term_note_names_nobody(&p->job, term, status) ? TCK_OK : status;
 }
 
@@ -85,12 +84,16 @@ static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint6
 {
     char name[DIR_NAME_MAX];
     struct term_note note = {.term = term, .wall_ms = clock_wall_ms(), .reserved_by = by};
+    tck_status_t status = p->job.objects != NULL ? random_bytes(&note.claim_id, sizeof(note.claim_id)) : TCK_OK;
+    if (status != TCK_OK) {
+        return error_set(err, status, "no random bytes");
+    }
     char *text = term_note_print(&note, NULL);
     if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to reserve a term");
     }
     term_name(term, name);
-    tck_status_t status = folder_create(&p->job, name, text, strlen(text), err);
+    status = folder_create(&p->job, name, text, strlen(text), err);
     free(text);
     failpoint(term, reserved);
     return status;
@@ -101,11 +104,8 @@ static tck_status_t reserve_one(const struct persistent *p, uint64_t term, uint6
 static bool was_left(const struct persistent *p, uint64_t term, uint64_t by)
 {
     struct error ignored;
-    json_t *json = NULL;
-    bool left =
-        term_note_read_json(&p->job, term, &json, &ignored) == TCK_OK && term_note_decode(term, json).reserved_by == by;
-    json_free(json);
-    return left;
+    struct term_note note;
+    return term_note_read_all(&p->job, term, &note, NULL, &ignored) == TCK_OK && note.reserved_by == by;
 }
 
 /* Only where the terms continue a reservation may one be there already: any other could have been granted meanwhile. */
@@ -150,14 +150,13 @@ tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t
 {
     tck_status_t status = TCK_OK;
     for (uint64_t term = last; status == TCK_OK && term >= first; term--) {
-        json_t *json = NULL;
+        struct term_note note;
         char name[DIR_NAME_MAX];
         term_name(term, name);
-        status = term_note_read_json(&p->job, term, &json, err);
-        if (status == TCK_OK && term_note_decode(term, json).reserved_by != 0) {
+        status = term_note_read_all(&p->job, term, &note, NULL, err);
+        if (status == TCK_OK && note.reserved_by != 0) {
             status = folder_remove(&p->job, name, err);
         }
-        json_free(json);
     }
     return status == TCK_OK ? folder_sync(&p->job, err) : error_prefix(err, "release reserved terms");
 }

@@ -187,3 +187,9 @@ bool path_is_memory(const char *path)
     struct statfs fs;
     return statfs(path, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
+
+bool path_is_url(const char *path)
+{
+    static const char scheme[] = "s3://";
+    return strncmp(path, scheme, sizeof(scheme) - 1) == 0;
+}

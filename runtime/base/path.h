@@ -23,6 +23,9 @@ void path_first_missing(const char *path, char *out, size_t cap);
  * that errnum gives; with the path and what to do. Never TCK_ERR_NOENT, which would say that nothing is in it. */
 must_check tck_status_t path_unopened(const char *key, const char *path, int errnum, struct error *err);
 
+/* Whether it names a place in a store of objects: s3://... */
+bool path_is_url(const char *path);
+
 /* Whether it is on a file system in memory (tmpfs), whose contents are lost with the machine. */
 bool path_is_memory(const char *path);
 

@@ -14,10 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define USER_FILE_MIN  16
-#define USER_FILE_MAX  4096
-#define HEX_LINE_BYTES (2 * SECRET_BYTES + 1) /* digits and a newline: the content of a file that we made */
-#define TEMP_NAME_MAX  256
+#define USER_FILE_MIN 16
+#define USER_FILE_MAX 4096
+#define TEMP_NAME_MAX 256
 
 tck_status_t random_bytes(void *out, size_t len)
 {
@@ -157,7 +156,7 @@ tck_status_t secret_load(const char *path, struct secret *out, struct error *err
 
 /* The content of a file that we made, and one more byte to detect a longer one. */
 struct line {
-    char text[HEX_LINE_BYTES + 1];
+    char text[SECRET_LINE_BYTES + 1];
     size_t len;
 };
 
@@ -191,8 +190,8 @@ static tck_status_t decode_line(struct line *line, const char *name, struct secr
     struct secret secret;
     size_t decoded = 0;
     tck_status_t status = TCK_OK;
-    bool whole = line->len == HEX_LINE_BYTES && line->text[HEX_LINE_BYTES - 1] == '\n';
-    line->text[HEX_LINE_BYTES - 1] = '\0';
+    bool whole = line->len == SECRET_LINE_BYTES && line->text[SECRET_LINE_BYTES - 1] == '\n';
+    line->text[SECRET_LINE_BYTES - 1] = '\0';
     if (whole && OPENSSL_hexstr2buf_ex(secret.bytes, SECRET_BYTES, &decoded, line->text, '\0') == 1 &&
         decoded == SECRET_BYTES) {
         *out = secret;
@@ -216,22 +215,43 @@ static tck_status_t read_made(int dir_fd, const char *name, struct secret *out, 
 }
 
 /* A new secret as the line that a file holds. */
-static tck_status_t random_line(char line[HEX_LINE_BYTES + 1])
+static tck_status_t random_line(char line[SECRET_LINE_BYTES + 1])
 {
     struct secret secret;
     tck_status_t status = random_bytes(secret.bytes, SECRET_BYTES);
-    if (status == TCK_OK && OPENSSL_buf2hexstr_ex(line, HEX_LINE_BYTES, NULL, secret.bytes, SECRET_BYTES, '\0') != 1) {
+    if (status == TCK_OK &&
+        OPENSSL_buf2hexstr_ex(line, SECRET_LINE_BYTES, NULL, secret.bytes, SECRET_BYTES, '\0') != 1) {
         status = TCK_ERR_INTERNAL;
     }
-    line[HEX_LINE_BYTES - 1] = '\n';
-    line[HEX_LINE_BYTES] = '\0';
+    line[SECRET_LINE_BYTES - 1] = '\n';
+    line[SECRET_LINE_BYTES] = '\0';
     secret_wipe(&secret);
     return status;
 }
 
+tck_status_t secret_new_line(char line[SECRET_LINE_BYTES + 1], struct error *err)
+{
+    tck_status_t status = random_line(line);
+    return status == TCK_OK ? TCK_OK : error_set(err, status, "secret: no random bytes");
+}
+
+tck_status_t secret_of_line(const char *text, size_t len, const char *name, struct secret *out, struct error *err)
+{
+    struct line line = {.len = len};
+    memcpy(line.text, text, len < sizeof(line.text) ? len : sizeof(line.text));
+    tck_status_t status = decode_line(&line, name, out, err);
+    OPENSSL_cleanse(&line, sizeof(line));
+    return status;
+}
+
+void secret_wipe_line(char *line, size_t len)
+{
+    OPENSSL_cleanse(line, len);
+}
+
 static tck_status_t write_temp(int dir_fd, const char *temp, struct error *err)
 {
-    char line[HEX_LINE_BYTES + 1];
+    char line[SECRET_LINE_BYTES + 1];
     if (random_line(line) != TCK_OK) {
         return error_set(err, TCK_ERR_INTERNAL, "secret: no random bytes");
     }
@@ -241,9 +261,9 @@ static tck_status_t write_temp(int dir_fd, const char *temp, struct error *err)
         status = error_set(err, status_of_errno(errno), "secret file %s: create: %m", temp);
         goto wipe_line;
     }
-    ssize_t written = write(fd, line, HEX_LINE_BYTES);
-    if (written != HEX_LINE_BYTES || fsync(fd) != 0) {
-        int cause = written >= 0 && written < HEX_LINE_BYTES ? ENOSPC : errno;
+    ssize_t written = write(fd, line, SECRET_LINE_BYTES);
+    if (written != SECRET_LINE_BYTES || fsync(fd) != 0) {
+        int cause = written >= 0 && written < SECRET_LINE_BYTES ? ENOSPC : errno;
         errno = cause;
         status = error_set(err, status_of_errno(cause), "secret file %s: write: %m", temp);
         (void)unlinkat(dir_fd, temp, 0);

@@ -19,6 +19,12 @@ must_check tck_status_t secret_load(const char *path, struct secret *out, struct
 /* From the file at path below dir_fd, created with mode 0600 and a random content if it is not there. Of several
  * processes that do this at once, all get the same secret. */
 must_check tck_status_t secret_load_or_make(int dir_fd, const char *name, struct secret *out, struct error *err);
+/* The line that such a file holds, and a secret as one; for a store that is no file system. */
+#define SECRET_LINE_BYTES (2 * SECRET_BYTES + 1) /* digits and a newline */
+must_check tck_status_t secret_new_line(char line[SECRET_LINE_BYTES + 1], struct error *err);
+must_check tck_status_t secret_of_line(const char *line, size_t len, const char *name, struct secret *out,
+                                       struct error *err);
+void secret_wipe_line(char *line, size_t len);
 void secret_wipe(struct secret *secret);
 
 must_check tck_status_t random_bytes(void *out, size_t len);

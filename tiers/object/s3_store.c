@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Of a build without S3. */
+#include "tiers/object/s3_store.h"
+
+tck_status_t s3_store_new(const char *url, struct object_store **out, struct error *err)
+{
+    (void)out;
+    return error_set(err, TCK_ERR_UNSUPPORTED, "%s: this build has no S3 support", url);
+}

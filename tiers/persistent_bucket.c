@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Opening a store of objects for the persistent tier: our marker, the job's secret, and whether the server can decide
+ * between two writers. */
+#include "tiers/job_marker.h"
+#include "tiers/persistent_objects.h"
+
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECRET_NAME "secret"
+
+/* ---- folders --------------------------------------------------------------------------------------------------- */
+
+static void came_further(void *ctx)
+{
+    persistent_moved(ctx);
+    persistent_came_further(ctx);
+}
+
+static tck_status_t open_job(struct persistent *p, struct object_store *store, struct folder *out, struct error *err)
+{
+    struct object_folder *job = NULL;
+    const struct object_root root = {.store = store, .moved = came_further, .moved_ctx = p};
+    tck_status_t status = object_folder_new(&root, p->config->job, &job, err);
+    if (status == TCK_OK) {
+        *out = folder_of_objects(job);
+    }
+    return status;
+}
+
+/* ---- the probe ------------------------------------------------------------------------------------------------- */
+
+/* Two creations of one key with different contents: if the second succeeds, too, the server does not know the
+ * condition. */
+static tck_status_t create_twice(const struct folder *job, const char *name, bool *ignored_out, struct error *err)
+{
+    tck_status_t status = folder_create(job, name, "1", 1, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = folder_create(job, name, "2", 1, err);
+    *ignored_out = status == TCK_OK;
+    return status == TCK_ERR_EXIST ? TCK_OK : status;
+}
+
+static tck_status_t probe(struct persistent *p, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    struct error why;
+    uint64_t number = 0;
+    tck_status_t status = random_bytes(&number, sizeof(number));
+    if (status != TCK_OK) {
+        return error_set(err, status, "no random bytes");
+    }
+    snprintf(name, sizeof(name), "probe.%016" PRIx64, number);
+    status = create_twice(&p->job, name, &p->unconditional, err);
+    if (folder_remove(&p->job, name, &why) != TCK_OK) {
+        log_warn("%s/%s/%s stays: %s", p->config->save_dir, p->config->job, name, why.text);
+    }
+    if (status != TCK_OK) {
+        return error_prefix(err, "find out whether the server knows conditions");
+    }
+    if (p->unconditional) {
+        log_warn(
+            "%s: the server ignores the condition \"only if absent\" (If-None-Match), so two starts of a job could "
+            "both get it: only a job of one node may use this server",
+            p->config->save_dir);
+    }
+    return TCK_OK;
+}
+
+tck_status_t persistent_may_be_shared(const struct persistent *p, struct error *err)
+{
+    return p->unconditional
+               ? error_set(err, TCK_ERR_UNSUPPORTED,
+                           "the server of save_dir %s ignores the condition \"only if absent\" (If-None-Match) on "
+                           "writes, so it cannot decide between two starts of a job of several nodes: use a server "
+                           "that knows it, or a directory",
+                           p->config->save_dir)
+               : TCK_OK;
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------------ */
+
+tck_status_t objects_open(struct persistent *p, struct object_store *store, struct error *err)
+{
+    tck_status_t status = open_job(p, store, &p->job, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    if (atomic_load(&p->claim_seen) == 0) {
+        status = marker_find_or_make(p, err);
+    } else {
+        status = marker_check(p, &p->job, err);
+        status = status == TCK_OK ? marker_check_claim(p, &p->job, err) : status;
+    }
+    if (status == TCK_OK && p->loop != NULL) {
+        status = probe(p, err);
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", p->config->save_dir, p->config->job);
+}
+
+/* Leaves the job's folder closed if the store has nothing of the job. */
+tck_status_t objects_find(struct persistent *p, struct object_store *store, struct error *err)
+{
+    struct names names;
+    tck_status_t status = open_job(p, store, &p->job, err);
+    if (status == TCK_OK) {
+        status = folder_list(&p->job, &names, err);
+    }
+    if (status == TCK_OK) {
+        bool empty = names.count == 0;
+        names_free(&names);
+        if (empty) {
+            folder_close(&p->job);
+            return TCK_OK;
+        }
+        status = marker_find(p, err);
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", p->config->save_dir, p->config->job);
+}
+
+tck_status_t objects_open_load(struct persistent *p, struct object_store *store, struct error *err)
+{
+    struct names names;
+    tck_status_t status = open_job(p, store, &p->load, err);
+    if (status == TCK_OK) {
+        status = folder_list(&p->load, &names, err);
+    }
+    if (status != TCK_OK) {
+        return error_prefix(err, "load_dir %s", p->config->load_dir);
+    }
+    if (names.count == 0) {
+        log_warn("load_dir %s has nothing of job %s: nothing to load from there", p->config->load_dir, p->config->job);
+        folder_close(&p->load);
+    }
+    names_free(&names);
+    return TCK_OK;
+}
+
+/* Keys do not become stale. */
+tck_status_t objects_open_again(struct persistent *p, struct error *err)
+{
+    (void)p;
+    (void)err;
+    return TCK_OK;
+}
+
+/* ---- secret ---------------------------------------------------------------------------------------------------- */
+
+static tck_status_t secret_read(struct persistent *p, struct secret *out, struct error *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    tck_status_t status = folder_read(&p->job, SECRET_NAME, SECRET_LINE_BYTES + 1, &text, &len, err);
+    if (status == TCK_OK) {
+        status = secret_of_line(text, len, SECRET_NAME, out, err);
+        secret_wipe_line(text, len);
+        free(text);
+    }
+    return status;
+}
+
+/* Who may read the bucket may have it; it is the bucket's policy that keeps others out. */
+tck_status_t objects_secret(struct persistent *p, struct secret *out, struct error *err)
+{
+    char line[SECRET_LINE_BYTES + 1];
+    tck_status_t status = secret_read(p, out, err);
+    if (status != TCK_ERR_NOENT) {
+        return status;
+    }
+    status = secret_new_line(line, err);
+    if (status == TCK_OK) {
+        status = folder_create(&p->job, SECRET_NAME, line, SECRET_LINE_BYTES, err);
+        secret_wipe_line(line, sizeof(line));
+    }
+    return status == TCK_OK || status == TCK_ERR_EXIST ? secret_read(p, out, err) : status;
+}
