@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <isa-l/crc.h>
+#include <pthread.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -39,6 +40,58 @@ uint32_t crc32c(uint32_t crc_start, const void *data, size_t len)
         len -= step;
     }
     return ~crc;
+}
+
+/* The CRC after so many zero bytes. */
+static uint32_t after_zeros(uint32_t crc, uint64_t bytes)
+{
+    static const unsigned char zeros[CRC_STEP_BYTES];
+    while (bytes > 0) {
+        size_t step = bytes < sizeof(zeros) ? (size_t)bytes : sizeof(zeros);
+        crc = crc32c(crc, zeros, step);
+        bytes -= step;
+    }
+    return crc;
+}
+
+/* What comes after the first piece moves its CRC on as zeros would, a linear function: of each bit for itself. */
+static uint32_t moved_on(uint32_t crc, uint64_t bytes)
+{
+    return after_zeros(crc, bytes) ^ after_zeros(0, bytes);
+}
+
+uint32_t crc32c_join(uint32_t first, uint32_t second, uint64_t second_bytes)
+{
+    return moved_on(first, second_bytes) ^ second;
+}
+
+static pthread_once_t chunk_once = PTHREAD_ONCE_INIT;
+static uint32_t chunk_moves[32]; /* what each bit becomes after a whole chunk */
+
+static void make_chunk_moves(void)
+{
+    for (uint32_t bit = 0; bit < 32; bit++) {
+        chunk_moves[bit] = moved_on(UINT32_C(1) << bit, CHUNK_BYTES);
+    }
+}
+
+static uint32_t join_chunk(uint32_t first, uint32_t second)
+{
+    for (uint32_t bit = 0; bit < 32; bit++) {
+        second ^= first >> bit & 1u ? chunk_moves[bit] : 0;
+    }
+    return second;
+}
+
+uint32_t crc32c_of_chunks(const uint32_t *crcs, uint64_t image_bytes, uint32_t begin, uint32_t count)
+{
+    uint32_t crc = crcs[begin];
+    pthread_once(&chunk_once, make_chunk_moves);
+    for (uint32_t i = begin + 1; i < begin + count; i++) {
+        uint32_t bytes = chunk_size(image_bytes, i);
+        crc = bytes == CHUNK_BYTES ? join_chunk(crc, crcs[i]) : crc32c_join(crc, crcs[i], bytes);
+    }
+    return crc;
 }
 
 static struct hash128 from_xxh(XXH128_hash_t hash)

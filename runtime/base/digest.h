@@ -22,6 +22,10 @@ static inline uint32_t chunk_size(uint64_t image_bytes, uint32_t i)
 
 /* The usual CRC32C: of "123456789" it is 0xE3069283. crc_start is 0 to begin, or an earlier result to continue. */
 uint32_t crc32c(uint32_t crc_start, const void *data, size_t len);
+/* The CRC32C of two pieces in a row, of which the second one has so many bytes. */
+uint32_t crc32c_join(uint32_t first, uint32_t second, uint64_t second_bytes);
+/* Of count chunks of an image from `begin` on, made of their CRCs. */
+uint32_t crc32c_of_chunks(const uint32_t *crcs, uint64_t image_bytes, uint32_t begin, uint32_t count);
 struct hash128 hash128_of(const void *data, size_t len);
 
 /* crcs holds chunk_count(image_bytes) entries. */

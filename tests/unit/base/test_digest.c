@@ -113,3 +113,33 @@ Test(digest, root_differs_for_images_that_differ_only_in_length)
 
     cr_assert_not(hash128_is(digest_root(crcs, 1), digest_root(crcs, 2)));
 }
+
+Test(digest, the_crc_of_pieces_in_a_row_follows_from_theirs)
+{
+    static const size_t sizes[] = {1, 2, 31, 4096, 100000};
+    static unsigned char bytes[100001];
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (unsigned char)(i * 7 + (i >> 8));
+    }
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        uint32_t first = crc32c(0, bytes, 1), second = crc32c(0, bytes + 1, sizes[s]);
+        cr_assert_eq(crc32c_join(first, second, sizes[s]), crc32c(0, bytes, 1 + sizes[s]));
+    }
+}
+
+Test(digest, the_crc_of_a_part_follows_from_its_chunks)
+{
+    const uint64_t bytes = (3u * (uint64_t)CHUNK_BYTES) + 12345;
+    uint8_t *image = malloc(bytes);
+    uint32_t crcs[4];
+    cr_assert_not_null(image);
+    for (uint64_t i = 0; i < bytes; i++) {
+        image[i] = (uint8_t)(i * 31 + (i >> 13));
+    }
+    (void)digest_image(image, bytes, crcs);
+    cr_assert_eq(crc32c_of_chunks(crcs, bytes, 0, 4), crc32c(0, image, bytes));
+    cr_assert_eq(crc32c_of_chunks(crcs, bytes, 1, 2), crc32c(0, image + CHUNK_BYTES, 2 * CHUNK_BYTES));
+    cr_assert_eq(crc32c_of_chunks(crcs, bytes, 2, 2), crc32c(0, image + 2 * CHUNK_BYTES, CHUNK_BYTES + 12345));
+    cr_assert_eq(crc32c_of_chunks(crcs, bytes, 3, 1), crcs[3]);
+    free(image);
+}
