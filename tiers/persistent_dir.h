@@ -52,18 +52,8 @@ void dir_resume(struct persistent *p);
 
 /* ---- persistent_metadata.c ------------------------------------------------------------------------------------- */
 
-/* The content of .metadata, which is a blob in the image of one of the version's shards. */
-struct metadata {
-    uint8_t *content; /* owned */
-    uint64_t bytes;   /* 0: the image has none */
-};
-/* Copies it from an item's image, which may change meanwhile. */
-must_check tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, struct error *err);
-/* Writes it, and reads it back. */
+/* Writes .metadata, and reads it back. */
 must_check tck_status_t metadata_write(int dir_fd, const struct metadata *metadata, struct error *err);
-/* Size and digests of .metadata in a directory, for the manifest: 0 bytes if it has none. The crcs are the caller's. */
-must_check tck_status_t metadata_describe(int dir_fd, struct manifest_file *out, struct error *err);
-
 /* ---- persistent_delete.c --------------------------------------------------------------------------------------- */
 
 /* Deletes a directory that holds only regular files with names that may_delete accepts; if there is anything else,

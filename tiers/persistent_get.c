@@ -2,6 +2,7 @@
  * Reads published versions: one shard into a slot, or all shards through one buffer to verify them. Nothing read counts
  * before its chunks and root have been compared with the manifest. */
 #include "tiers/persistent_dir.h"
+#include "tiers/persistent_objects.h"
 
 #include "tiers/published_chunk.h"
 
@@ -170,7 +171,9 @@ static void get_opened(void *ctx, bool canceled)
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
     }
     if (status == TCK_OK) {
-        status = dir_read_file(p, op->dir.fd, op->file->name, op->item, get_read, op, &op->outcome);
+        status = op->dir.objects != NULL
+                     ? objects_read_file(p, &op->dir, op->file->name, op->item, get_read, op, &op->outcome)
+                     : dir_read_file(p, op->dir.fd, op->file->name, op->item, get_read, op, &op->outcome);
     }
     if (status != TCK_OK) {
         get_finish(op);
@@ -180,7 +183,7 @@ static void get_opened(void *ctx, bool canceled)
 static tck_status_t check_request(const struct persistent *p, const struct manifest_file *file,
                                   const struct tier_item *item, struct error *err)
 {
-    if (p->uring == NULL) {
+    if (p->loop == NULL) {
         return error_set(err, TCK_ERR_INVAL, "%s: it cannot be read without an event loop", file->name);
     }
     if (item->image_bytes != file->bytes) {

@@ -16,6 +16,8 @@
 
 #include <stdatomic.h>
 
+struct transfer;
+
 /* What is added to a term's file: one of these. */
 struct term_addition {
     const struct term_holder *holder;
@@ -63,6 +65,8 @@ struct persistent {
     const struct config *config;
     struct uring *uring;
     struct tier_pace pace;
+    struct pool *transfers;     /* threads for a store of objects; NULL: none is used, or no loop */
+    struct transfer *throttled; /* those that wait for persistent_resume */
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */
@@ -92,6 +96,16 @@ void persistent_run_last(struct persistent *p, pool_work_fn *work, pool_done_fn 
 
 /* A buffer for any one chunk of an image of that size, aligned for O_DIRECT; NULL: no memory. The caller frees it. */
 uint8_t *persistent_buffer(uint64_t image_bytes);
+
+/* The content of .metadata, which is a blob in the image of one of the version's shards. */
+struct metadata {
+    uint8_t *content; /* owned */
+    uint64_t bytes;   /* 0: the image has none */
+};
+/* Copies it from an item's image, which may change meanwhile. */
+must_check tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, struct error *err);
+/* Size and digests of .metadata in a folder, for the manifest: 0 bytes if it has none. The crcs are the caller's. */
+must_check tck_status_t metadata_describe(const struct folder *dir, struct manifest_file *out, struct error *err);
 
 /* The directories of its published versions. */
 struct version_dirs persistent_dirs(const struct persistent *p);

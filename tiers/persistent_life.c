@@ -4,10 +4,13 @@
 
 #include "base/path.h"
 #include "tiers/object/s3_store.h"
+#include "tiers/object_transfer.h"
 #include "tiers/persistent_dir.h"
 #include "tiers/persistent_objects.h"
 #include <stdlib.h>
 #include <string.h>
+
+#define TRANSFERS 16 /* threads; each waits for one request to a store of objects */
 
 static const struct persistent_ops directory_ops = {
     .open_again = dir_open_again,
@@ -32,6 +35,13 @@ static const struct persistent_ops objects_ops = {
     .claim_one = objects_claim_one,
     .claimed = objects_claimed,
     .note = objects_note,
+    .put = objects_put,
+    .resume = objects_resume,
+    .publish = objects_publish,
+    .published = objects_published,
+    .sweep = objects_sweep,
+    .delete_version = objects_delete_version,
+    .repair = objects_repair,
 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -72,6 +82,18 @@ static tck_status_t open_load_dir(struct persistent *p, const struct persistent_
     return store != NULL ? objects_open_load(p, store, err) : dir_open_load(p, err);
 }
 
+static tck_status_t open_workers(struct persistent *p, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    if (p->job.fd >= 0 || p->load.fd >= 0) {
+        status = uring_new(p->loop, p->pool, URING_IF_ALLOWED, &p->uring, err);
+    }
+    if (status == TCK_OK && (p->job.objects != NULL || p->load.objects != NULL)) {
+        status = pool_new(p->loop, TRANSFERS, &p->transfers, err);
+    }
+    return status;
+}
+
 static tck_status_t open_all(struct persistent *p, const struct persistent_setup *setup, struct error *err)
 {
     tck_status_t status = open_save_dir(p, setup, err);
@@ -87,10 +109,7 @@ static tck_status_t open_all(struct persistent *p, const struct persistent_setup
     if (status == TCK_OK) {
         status = dir_open_audit(p, err);
     }
-    if (status == TCK_OK && p->loop != NULL) {
-        status = uring_new(p->loop, p->pool, URING_IF_ALLOWED, &p->uring, err);
-    }
-    return status;
+    return status == TCK_OK && p->loop != NULL ? open_workers(p, err) : status;
 }
 
 tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out, struct error *err)
@@ -138,6 +157,11 @@ void persistent_free(struct persistent *p)
     cancel(&p->load);
     uring_free(p->uring);
     p->uring = NULL;
+    transfers_resume(p); /* those that were throttled end here, and the others with their threads */
+    if (p->transfers != NULL) {
+        pool_free(p->transfers);
+        p->transfers = NULL;
+    }
     persistent_unref(p);
 }
 

@@ -7,10 +7,8 @@
 #include "base/record.h"
 #include "tiers/published_chunk.h"
 #include <endian.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- from an image --------------------------------------------------------------------------------------------- */
 
@@ -83,9 +81,9 @@ tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, s
     return status;
 }
 
-/* ---- in a directory -------------------------------------------------------------------------------------------- */
+/* ---- in a folder ----------------------------------------------------------------------------------------------- */
 
-static tck_status_t digest_chunks(int fd, struct manifest_file *file, struct error *err)
+static tck_status_t digest_chunks(const struct folder_file *opened, struct manifest_file *file, struct error *err)
 {
     uint8_t *buffer = persistent_buffer(file->bytes);
     tck_status_t status = TCK_OK;
@@ -95,7 +93,7 @@ static tck_status_t digest_chunks(int fd, struct manifest_file *file, struct err
     }
     for (uint32_t i = 0; status == TCK_OK && i < chunk_count(file->bytes); i++) {
         struct published_chunk chunk = published_chunk_of(file, i);
-        status = published_chunk_fetch(&(struct folder_file){.fd = fd}, &chunk, buffer, err);
+        status = published_chunk_fetch(opened, &chunk, buffer, err);
         if (status == TCK_OK) {
             file->crcs[i] = crc32c(0, buffer, chunk.bytes);
         }
@@ -104,24 +102,24 @@ static tck_status_t digest_chunks(int fd, struct manifest_file *file, struct err
     return status;
 }
 
-tck_status_t metadata_describe(int dir_fd, struct manifest_file *out, struct error *err)
+tck_status_t metadata_describe(const struct folder *dir, struct manifest_file *out, struct error *err)
 {
     struct manifest_file file = {.name = METADATA_NAME};
-    int fd = -1;
-    tck_status_t status = safe_fs_size(dir_fd, METADATA_NAME, &file.bytes, err);
+    struct folder_file opened;
+    tck_status_t status = folder_size(dir, METADATA_NAME, &file.bytes, err);
     if (status == TCK_ERR_NOENT) {
         *out = (struct manifest_file){0};
         return TCK_OK;
     }
     if (status == TCK_OK) {
-        status = safe_fs_open(dir_fd, METADATA_NAME, O_RDONLY, &fd, err);
+        status = folder_open_file(dir, METADATA_NAME, &opened, err);
     }
     if (status != TCK_OK) {
         return status;
     }
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* what is on the device counts */
-    status = digest_chunks(fd, &file, err);
-    close(fd);
+    folder_file_forget_cached(&opened); /* what is on the device counts */
+    status = digest_chunks(&opened, &file, err);
+    folder_file_close(&opened);
     if (status != TCK_OK) {
         free(file.crcs);
         return status;
@@ -136,7 +134,7 @@ tck_status_t metadata_write(int dir_fd, const struct metadata *metadata, struct 
     struct manifest_file written = {0};
     tck_status_t status = safe_fs_write(dir_fd, METADATA_NAME, metadata->content, metadata->bytes, err);
     if (status == TCK_OK) {
-        status = metadata_describe(dir_fd, &written, err);
+        status = metadata_describe(&(struct folder){.fd = dir_fd}, &written, err);
     }
     for (uint32_t i = 0; status == TCK_OK && i < chunk_count(metadata->bytes); i++) {
         const uint8_t *chunk = metadata->content + (uint64_t)i * CHUNK_BYTES;

@@ -29,4 +29,23 @@ void objects_claimed(const struct persistent *p);
 must_check tck_status_t objects_note(struct persistent *p, uint64_t term, const struct term_addition *what,
                                      struct error *err);
 
+/* ---- object_put.c, object_get.c -------------------------------------------------------------------------------- */
+
+must_check tck_status_t objects_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
+                                    struct error *err);
+void objects_resume(struct persistent *p);
+/* As dir_read_file. */
+must_check tck_status_t objects_read_file(struct persistent *p, const struct folder *dir, const char *name,
+                                          struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err);
+
+/* ---- object_publish.c, object_delete.c, object_repair.c -------------------------------------------------------- */
+
+must_check tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask, const char *name,
+                                        struct error *err);
+void objects_published(const struct persistent *p, struct version version);
+must_check tck_status_t objects_delete_version(const struct persistent *p, struct version version, struct error *err);
+must_check tck_status_t objects_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);
+must_check tck_status_t objects_repair(struct persistent *p, const struct published *which,
+                                       const struct manifest_file *file, const uint8_t *image, struct error *err);
+
 #endif

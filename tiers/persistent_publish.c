@@ -103,6 +103,10 @@ static void publish_or_find(struct publish *op, struct error *err)
     }
     if (status == TCK_ERR_NOENT) {
         status = op->p->ops->publish(op->p, &op->ask, name, err);
+        if (status ==
+            TCK_ERR_EXIST) { /* published meanwhile, by an attempt that was thought lost or by another start */
+            status = find_published(op->p, manifest, err);
+        }
     }
     if (status != TCK_OK) {
         error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);

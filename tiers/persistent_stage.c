@@ -203,7 +203,7 @@ static tck_status_t complete_stage(int parent_fd, const char *stage, const struc
     }
     if (status == TCK_OK) {
         failpoint(publish, checked);
-        status = metadata_describe(stage_fd, &whole.metadata, err);
+        status = metadata_describe(&(struct folder){.fd = stage_fd}, &whole.metadata, err);
     }
     if (status == TCK_OK) {
         status = write_manifest(stage_fd, &whole, err);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define LISTINGS_MAX 5
+
 /* ---- list ------------------------------------------------------------------------------------------------------ */
 
 static tck_status_t append(struct version_list *list, struct published which, struct error *err)
@@ -28,7 +30,7 @@ static tck_status_t append(struct version_list *list, struct published which, st
 static bool is_other_than(const struct folder *dir, const char *name, mode_t kind)
 {
     struct stat st;
-    return fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
+    return dir->fd >= 0 && fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) != kind;
 }
 
 tck_status_t version_latest(const struct folder *job, struct version *out, struct error *err)
@@ -68,7 +70,11 @@ static tck_status_t add_latest(const struct folder *job, bool from_load_dir, uin
     struct folder dir;
     struct error why;
     struct published which = {.from_load_dir = from_load_dir};
-    tck_status_t status = version_latest(job, &which.version, err);
+    tck_status_t status = TCK_OK;
+    if (job->objects != NULL) { /* whose listings are never out of date */
+        return TCK_OK;
+    }
+    status = version_latest(job, &which.version, err);
     if (status != TCK_OK || which.version.term <= forgotten || lists(list, &which)) {
         return status;
     }
@@ -80,13 +86,99 @@ static tck_status_t add_latest(const struct folder *job, bool from_load_dir, uin
     return status == TCK_ERR_NOENT ? TCK_OK : append(list, which, err); /* version_look judges it, as any other */
 }
 
+/* ---- in a store of objects ------------------------------------------------------------------------------------- */
+
+/* A version is published there as long as its manifest is there: files may have been put that are not published yet, or
+ * no longer. */
+static tck_status_t is_published(const struct folder *job, const char *name, bool *out, struct error *err)
+{
+    struct folder dir;
+    uint64_t bytes;
+    tck_status_t status = folder_open(job, name, &dir, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = folder_size(&dir, MANIFEST_NAME, &bytes, err);
+    folder_close(&dir);
+    progress_moved();
+    *out = status == TCK_OK;
+    return status == TCK_ERR_NOENT ? TCK_OK : status;
+}
+
+/* Moves the names of versions that are not published to *rest. */
+static tck_status_t keep_published(const struct folder *job, struct names *names, struct names *rest, struct error *err)
+{
+    size_t kept = 0;
+    tck_status_t status = TCK_OK;
+    rest->names = calloc(names->count + 1, sizeof(*rest->names));
+    if (rest->names == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the names of versions");
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        struct version version;
+        bool keep = true;
+        if (status == TCK_OK && version_dir_parse(names->names[i], &version)) {
+            status = is_published(job, names->names[i], &keep, err);
+        }
+        if (keep) {
+            names->names[kept++] = names->names[i];
+        } else {
+            rest->names[rest->count++] = names->names[i];
+        }
+    }
+    names->count = kept;
+    return status;
+}
+
+static bool same_names(const struct names *a, const struct names *b)
+{
+    bool same = a->count == b->count;
+    for (size_t i = 0; same && i < a->count; i++) {
+        same = strcmp(a->names[i], b->names[i]) == 0;
+    }
+    return same;
+}
+
+/* A version that is found unpublished may have been superseded since the listing, by one that was not published yet
+ * when it was looked at. So only what two listings in a row find unpublished is left out: between the two, no other
+ * version was published. */
+static tck_status_t list_published(const struct folder *job, struct names *out, struct error *err)
+{
+    struct names before = {0};
+    tck_status_t status = TCK_OK;
+    bool agreed = false;
+    for (int i = 0; i < LISTINGS_MAX && !agreed && status == TCK_OK; i++) {
+        struct names rest = {0};
+        names_free(out);
+        status = folder_list(job, out, err);
+        if (status == TCK_OK) {
+            status = keep_published(job, out, &rest, err);
+        }
+        agreed = status == TCK_OK && (rest.count == 0 || (i > 0 && same_names(&rest, &before)));
+        names_free(&before);
+        before = rest;
+    }
+    names_free(&before);
+    if (status == TCK_OK && !agreed) {
+        status = error_set(err, TCK_ERR_BUSY, "versions are published faster than they can be listed");
+    }
+    return status;
+}
+
+static tck_status_t list_names(const struct folder *job, struct names *out, struct error *err)
+{
+    return job->objects != NULL ? list_published(job, out, err) : folder_list(job, out, err);
+}
+
+/* ---- all ------------------------------------------------------------------------------------------------------- */
+
 static tck_status_t list_dir(const struct folder *job, bool from_load_dir, struct version_list *list, struct error *err)
 {
     struct names names = {0};
     uint64_t forgotten = 0;
     tck_status_t status = forgotten_read(job, &forgotten, err);
     if (status == TCK_OK) {
-        status = folder_list(job, &names, err);
+        status = list_names(job, &names, err);
     }
     if (!from_load_dir) {
         list->forgotten = forgotten;
@@ -214,7 +306,7 @@ tck_status_t version_check_file(const struct folder *dir, const struct manifest_
 
 tck_status_t version_check_files(const struct folder *dir, const struct manifest *manifest, struct error *err)
 {
-    tck_status_t status = TCK_OK;
+    tck_status_t status = folder_gather(dir, err);
     for (uint32_t i = 0; i < manifest->file_count && status == TCK_OK; i++) {
         status = version_check_file(dir, &manifest->files[i], err);
         progress_moved();
@@ -278,11 +370,13 @@ static tck_status_t open_whole(const struct version_dirs *dirs, const struct pub
  * TCK_ERR_NOENT: the version has been removed. Another error: that cannot be seen. */
 static tck_status_t look_again(const struct version_dirs *dirs, const struct published *which, struct error *err)
 {
-    struct folder dir;
+    struct folder dir = FOLDER_NONE;
+    uint64_t bytes;
     tck_status_t status = version_open(dirs, which, &dir, err);
-    if (status == TCK_OK) {
-        folder_close(&dir);
+    if (status == TCK_OK && dir.objects != NULL) { /* a folder of objects is not looked up, but its manifest is */
+        status = folder_size(&dir, MANIFEST_NAME, &bytes, err);
     }
+    folder_close(&dir);
     return status;
 }
 

@@ -10,6 +10,7 @@ struct object_store *objects_store;
 struct config objects_config;
 struct loop *objects_loop;
 struct error objects_err;
+struct tier_pace objects_pace;
 static struct pool *pool;
 
 void objects_begin(void)
@@ -40,6 +41,7 @@ struct persistent *objects_tier(bool with_loop)
     const struct persistent_setup setup = {.loop = with_loop ? objects_loop : NULL,
                                            .pool = with_loop ? pool : NULL,
                                            .config = &objects_config,
+                                           .pace = objects_pace,
                                            .save_store = memory_store_client(objects_store)};
     cr_assert_eq(persistent_new(&setup, &tier, &objects_err), TCK_OK, "%s", objects_err.text);
     return tier;

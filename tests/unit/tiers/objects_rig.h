@@ -12,6 +12,7 @@ extern struct object_store *objects_store; /* a client for the test itself */
 extern struct config objects_config;
 extern struct loop *objects_loop;
 extern struct error objects_err;
+extern struct tier_pace objects_pace; /* of the tiers that are made from now on */
 
 /* The store, the configuration, loop and pool. */
 void objects_begin(void);
