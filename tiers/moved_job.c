@@ -3,7 +3,9 @@
 #include "tiers/moved_job.h"
 
 #include "base/config_names.h"
+#include "base/path.h"
 #include "tiers/commit_notes.h"
+#include "tiers/folder_url.h"
 #include "tiers/names.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -100,18 +102,30 @@ static tck_status_t find_among(const struct folder *save, const struct names *na
     return TCK_OK;
 }
 
+/* *out stays none if this user may not list the directory. */
+static tck_status_t open_save_dir(const char *save_dir, struct folder *out, struct error *err)
+{
+    if (path_is_url(save_dir)) {
+        return folder_of_url(save_dir, "", out, err);
+    }
+    *out = folder_of_dir(open(save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return folder_is(out) || errno == EACCES
+               ? TCK_OK
+               : error_set(err, status_of_errno(errno), "%s: cannot be opened: %m", save_dir);
+}
+
 tck_status_t moved_job_check(const struct config *config, struct error *err)
 {
     struct names names;
     if (!is_derived(config)) {
         return TCK_OK;
     }
-    struct folder save = folder_of_dir(open(config->save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder_is(&save)) {
-        return errno == EACCES ? TCK_OK
-                               : error_set(err, status_of_errno(errno), "%s: cannot be opened: %m", config->save_dir);
+    struct folder save = FOLDER_NONE;
+    tck_status_t status = open_save_dir(config->save_dir, &save, err);
+    if (status != TCK_OK || !folder_is(&save)) {
+        return status;
     }
-    tck_status_t status = folder_list(&save, &names, err);
+    status = folder_list(&save, &names, err);
     if (status == TCK_OK) {
         status = find_among(&save, &names, config, err);
         names_free(&names);

@@ -25,7 +25,7 @@ static_assert(sizeof(enum storage_kind) == sizeof(uint32_t) && sizeof(enum redun
 
 /* ---- the table ----------------------------------------------------------------------------------------------- */
 
-static const struct word storage_words[] = {{"posix", STORAGE_POSIX, false}, {"s3", STORAGE_S3, true}, {0}};
+static const struct word storage_words[] = {{"posix", STORAGE_POSIX, false}, {"s3", STORAGE_S3, false}, {0}};
 static const struct word redundancy_words[] = {
     {"replica", REDUNDANCY_REPLICA, false}, {"parity", REDUNDANCY_PARITY, true}, {0}};
 static const struct word loss_words[] = {
@@ -44,6 +44,7 @@ static const struct word switch_words[] = {{"off", SWITCH_OFF, false}, {"on", SW
 #define NAME(member)         AT(member), CAP(member), .type = FIELD_NAME
 #define TEXT(member)         AT(member), CAP(member), .type = FIELD_TEXT, .default_text = ""
 #define PATH(member)         AT(member), CAP(member), .type = FIELD_PATH, .default_text = ""
+#define PLACE(member)        AT(member), CAP(member), .type = FIELD_PLACE, .default_text = ""
 #define NUMBER(member, a, b) AT(member), .type = FIELD_NUMBER, .min = (a), .max = (b)
 #define WORD(member, list)   AT(member), .type = FIELD_WORD, .words = (list)
 #define INTERVAL(member)     AT(member), .type = FIELD_INTERVAL
@@ -62,13 +63,15 @@ static const struct field fields[] = {
     {PATH(runtime_dir), .help =
                             "directory of the agent's socket, logs and catalog; default: $TIERCKPT_RUNTIME_DIR, else "
                             "$XDG_RUNTIME_DIR/tierckpt, else /tmp/tierckpt-<uid>"},
-    {PATH(save_dir), .help = "directory that all nodes see; versions are published in <save_dir>/<job>/. Required"},
-    {PATH(load_dir),
-     .help = "second directory to restore from: versions are also searched for in <load_dir>/<job>/; default: none"},
+    {PLACE(save_dir), .help = "directory that all nodes see, or s3://bucket/prefix; versions are published in "
+                              "<save_dir>/<job>/. Required"},
+    {PLACE(load_dir), .help = "second place to restore from, as save_dir: versions are also searched for in "
+                              "<load_dir>/<job>/; default: none"},
     {PATH(log_file_path),
      .help = "log of the agent and of the trainers of its node; default: <runtime_dir>/<job>/<node>/agent.log"},
-    {PATH(audit_file_path), .help = "audit log: intent and result of each write and delete on storage; default: "
-                                    "<save_dir>/<job>/audit.<node>.jsonl"},
+    {PATH(audit_file_path),
+     .help = "audit log: intent and result of each write and delete on storage; default: "
+             "<save_dir>/<job>/audit.<node>.jsonl; with s3://, <runtime_dir>/<job>/<node>/audit.jsonl"},
     {PATH(token_file), .help = "file with the job's secret, mode 0600; default: <save_dir>/<job>/secret, which "
                                "the first agent creates"},
     {PATH(catalog_dir), .help = "directory of the catalog; default: <runtime_dir>/<job>/<node>/catalog"},
@@ -92,7 +95,8 @@ static const struct field fields[] = {
     {PATH(trace_dir),
      .help = "directory of traces: each node writes <job>.<node>.trace.json, which says when each version was saved, "
              "copied, committed and drained, and which Perfetto opens; default: none"},
-    {WORD(storage, storage_words), .default_text = "posix", .help = "kind of storage; posix is a directory"},
+    {WORD(storage, storage_words), .default_text = "posix",
+     .help = "kind of storage: posix (a directory), s3; follows from save_dir"},
     {WORD(redundancy, redundancy_words), .default_text = "replica",
      .help = "how memory is protected; replica makes whole copies on other nodes"},
     {INTERVAL(save_mem_interval), .default_text = "10", .changeable = true,
@@ -397,13 +401,14 @@ static tck_status_t derive_paths(struct config *config, struct error *err)
     char log[CONFIG_PATH], catalog[CONFIG_PATH], audit[CONFIG_PATH];
     snprintf(log, sizeof(log), "%s/agent.log", config->node);
     snprintf(catalog, sizeof(catalog), "%s/catalog", config->node);
-    snprintf(audit, sizeof(audit), "audit.%s.jsonl", config->node);
+    snprintf(audit, sizeof(audit), path_is_url(config->save_dir) ? "%s/audit.jsonl" : "audit.%s.jsonl", config->node);
     tck_status_t status = derive_path(config, "log_file_path", config->runtime_dir, log, err);
     if (status == TCK_OK) {
         status = derive_path(config, "catalog_dir", config->runtime_dir, catalog, err);
     }
-    if (status == TCK_OK) {
-        status = derive_path(config, "audit_file_path", config->save_dir, audit, err);
+    if (status == TCK_OK) { /* a store of objects cannot append */
+        status = derive_path(config, "audit_file_path",
+                             path_is_url(config->save_dir) ? config->runtime_dir : config->save_dir, audit, err);
     }
     return status;
 }
@@ -465,6 +470,10 @@ static tck_status_t check(const struct config *config, struct error *err)
     if (config->save_dir[0] == '\0') {
         return error_set(err, TCK_ERR_CONFIG, "save_dir: is required: give a directory that all nodes of the job see");
     }
+    if (config->storage == STORAGE_S3 && !path_is_url(config->save_dir)) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "storage: is \"s3\", and save_dir is a path: write s3://bucket/prefix there");
+    }
     if (config->peer_timeout_ms < 2 * config->heartbeat_ms) {
         return error_set(err, TCK_ERR_CONFIG,
                          "peer_timeout_ms: %u is less than twice heartbeat_ms (%u): raise it, or lower heartbeat_ms",
@@ -496,6 +505,9 @@ static tck_status_t derive(struct config *config, struct error *err)
     }
     if (status == TCK_OK && config->save_dir[0] != '\0') { /* otherwise there is no job whose name they could contain */
         status = derive_paths(config, err);
+    }
+    if (path_is_url(config->save_dir)) {
+        config->storage = STORAGE_S3;
     }
     derive_memory_cap(config);
     derive_run_id(config);

@@ -14,7 +14,7 @@ enum on_node_loss { ON_NODE_LOSS_REPORT, ON_NODE_LOSS_END_TRAINERS };
 enum restore_spread { SPREAD_AGENTS, SPREAD_NCCL, SPREAD_OOB };
 enum redundancy { REDUNDANCY_REPLICA, REDUNDANCY_PARITY /* refused: not in this version */ };
 enum digest_place { DIGEST_HOST, DIGEST_DEVICE };
-enum storage_kind { STORAGE_POSIX, STORAGE_S3 /* refused: not in this version */ };
+enum storage_kind { STORAGE_POSIX, STORAGE_S3 };
 enum storage_format { STORAGE_FORMAT_TIERCKPT, STORAGE_FORMAT_DCP, STORAGE_FORMAT_FRAMEWORK };
 
 struct config {
@@ -23,11 +23,11 @@ struct config {
     char node[CONFIG_NAME];            /* default: the host name */
     char domain[CONFIG_NAME];          /* failure domain of this node; default: the node's name */
     char runtime_dir[CONFIG_PATH];     /* sockets; default $XDG_RUNTIME_DIR/tierckpt or /tmp/tierckpt-<uid> */
-    char save_dir[CONFIG_PATH];        /* shared by all nodes; versions appear in <save_dir>/<job>/ */
+    char save_dir[CONFIG_PATH];        /* shared by all nodes, or s3://...; versions appear in <save_dir>/<job>/ */
     char load_dir[CONFIG_PATH];        /* versions are also searched for in <load_dir>/<job>/; default: save_dir only */
     char log_file_path[CONFIG_PATH];   /* of the node; default <runtime_dir>/<job>/<node>/agent.log */
     char audit_file_path[CONFIG_PATH]; /* intent and result of each save and delete on storage; default
-                                          <save_dir>/<job>/audit.<node>.jsonl */
+                                          <save_dir>/<job>/audit.<node>.jsonl, or beside log_file_path */
     char token_file[CONFIG_PATH];      /* the job's secret; "": <save_dir>/<job>/secret, made by the first agent */
     char catalog_dir[CONFIG_PATH];     /* RocksDB; default <runtime_dir>/<job>/<node>/catalog */
     char hugetlb_mount[CONFIG_PATH];   /* tmpfs mount with huge=advise to take segments from; "" none */

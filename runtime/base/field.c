@@ -167,7 +167,8 @@ static tck_status_t set_text(const struct field *f, const char *text, char *at, 
 static tck_status_t set_path(const struct field *f, const char *text, const char *dir, char *at, struct error *err)
 {
     char path[CONFIG_PATH];
-    tck_status_t status = path_absolute(text, dir, path, sizeof(path), err);
+    tck_status_t status = f->type == FIELD_PLACE ? path_or_url(text, dir, path, sizeof(path), err)
+                                                 : path_absolute(text, dir, path, sizeof(path), err);
     if (status != TCK_OK) {
         return error_prefix(err, "%s", f->name);
     }
@@ -258,6 +259,7 @@ tck_status_t field_set(const struct field *f, void *base, const char *text, cons
     case FIELD_TEXT:
         return set_text(f, text, at, err);
     case FIELD_PATH:
+    case FIELD_PLACE:
         return set_path(f, text, dir, at, err);
     case FIELD_NUMBER:
         return set_number(f, text, at, err);
@@ -281,6 +283,7 @@ static const struct {
     [FIELD_NAME] = {false, true, "a text"},
     [FIELD_TEXT] = {false, true, "a text"},
     [FIELD_PATH] = {false, true, "a text"},
+    [FIELD_PLACE] = {false, true, "a text"},
     [FIELD_NUMBER] = {true, false, "a whole number"},
     [FIELD_BYTES] = {true, true, "a number of bytes or a text such as \"64GiB\""},
     [FIELD_INTERVAL] = {true, true, "a number of steps or a text such as \"30s\""},
@@ -294,6 +297,7 @@ void field_takes(const struct field *f, char *out, size_t cap)
         [FIELD_NAME] = "a name",
         [FIELD_TEXT] = "a text",
         [FIELD_PATH] = "a path",
+        [FIELD_PLACE] = "a path or URL",
         [FIELD_BYTES] = "bytes, \"64GiB\"",
         [FIELD_INTERVAL] = "steps, \"30s\", \"off\"",
         [FIELD_SHARE] = "0.01, \"1%\"",
@@ -397,6 +401,7 @@ bool field_add(json_t *object, const struct field *f, const void *base)
     case FIELD_NAME:
     case FIELD_TEXT:
     case FIELD_PATH:
+    case FIELD_PLACE:
         return json_add_str(object, f->name, at);
     case FIELD_NUMBER:
         return json_add_u64(object, f->name, *(const uint32_t *)at);

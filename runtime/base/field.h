@@ -22,6 +22,7 @@ enum field_type {
     FIELD_NAME,     /* char[CONFIG_NAME], name_is_safe */
     FIELD_TEXT,     /* char[cap] */
     FIELD_PATH,     /* char[CONFIG_PATH], made absolute by path_absolute */
+    FIELD_PLACE,    /* the same, or a URL: path_or_url */
     FIELD_NUMBER,   /* uint32_t from min to max */
     FIELD_BYTES,    /* uint64_t, also as "64GiB" */
     FIELD_INTERVAL, /* struct interval */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define SHOWN_MAX 64 /* bytes of a path in an error */
+#define S3        "s3://"
 
 /* The length of "s3:" in "s3://bucket/x", and in "s3:/bucket/x", which path libraries turn it into; 0 if there is none.
  */
@@ -188,8 +189,55 @@ bool path_is_memory(const char *path)
     return statfs(path, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
+/* ---- URLs ------------------------------------------------------------------------------------------------------ */
+
 bool path_is_url(const char *path)
 {
-    static const char scheme[] = "s3://";
-    return strncmp(path, scheme, sizeof(scheme) - 1) == 0;
+    return strncmp(path, S3, sizeof(S3) - 1) == 0;
+}
+
+/* Whether all between slashes are names, none of which a server or a proxy could take for something else. */
+static bool has_good_components(const char *text, size_t len)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t at = 0;
+    while (at < len) {
+        size_t part = strspn(text + at, allowed);
+        bool dots = (part == 1 && text[at] == '.') || (part == 2 && text[at] == '.' && text[at + 1] == '.');
+        if (part == 0 || dots || (at + part < len && text[at + part] != '/')) {
+            return false;
+        }
+        at += part + 1;
+    }
+    return len > 0 && text[len - 1] != '/';
+}
+
+static tck_status_t keep_url(const char *text, char *out, size_t cap, struct error *err)
+{
+    size_t len = strlen(text);
+    while (len > sizeof(S3) - 1 && text[len - 1] == '/') {
+        len--;
+    }
+    if (!has_good_components(text + sizeof(S3) - 1, len - (sizeof(S3) - 1))) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "\"%.*s\": write " S3 "bucket or " S3 "bucket/prefix, with letters, digits and . _ - only",
+                         SHOWN_MAX, text);
+    }
+    if (len >= cap) {
+        return error_set(err, TCK_ERR_CONFIG, "\"%.*s...\" is longer than %zu bytes", SHOWN_MAX, text, cap - 1);
+    }
+    memcpy(out, text, len);
+    out[len] = '\0';
+    return TCK_OK;
+}
+
+tck_status_t path_or_url(const char *text, const char *dir, char *out, size_t cap, struct error *err)
+{
+    if (path_is_url(text)) {
+        return keep_url(text, out, cap, err);
+    }
+    if (strncmp(text, "s3:", 3) == 0) { /* what path libraries make of it */
+        return error_set(err, TCK_ERR_CONFIG, "\"%.*s\": write " S3 "bucket/prefix, with two slashes", SHOWN_MAX, text);
+    }
+    return path_absolute(text, dir, out, cap, err);
 }

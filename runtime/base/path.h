@@ -11,6 +11,10 @@
  * directory of a strange name (a URL, "$HOME/x", "~other/x") and for what is longer than cap. The error says why. */
 must_check tck_status_t path_absolute(const char *text, const char *dir, char *out, size_t cap, struct error *err);
 
+/* The same, or a place in a store of objects, s3://<bucket>[/<prefix>], which stays as it is but for slashes at the
+ * end. TCK_ERR_CONFIG, too, for a URL whose bucket or prefix no store has. */
+must_check tck_status_t path_or_url(const char *text, const char *dir, char *out, size_t cap, struct error *err);
+
 /* The directory that a file lies in, absolute, under the same rules but for names: a file is opened as it is written.
  */
 must_check tck_status_t path_of_dir(const char *file, char *out, size_t cap, struct error *err);

@@ -224,6 +224,11 @@ static void check_storage(struct report *report, const struct config *config)
         tell(report, NOTE, "storage", "no job is configured, so save_dir was not checked: give --config FILE");
         return;
     }
+    if (path_is_url(config->save_dir)) {
+        snprintf(detail, sizeof(detail), "save_dir %s is in a store of objects", config->save_dir);
+        tell(report, NOTE, "storage", detail);
+        return;
+    }
     if (access(config->save_dir, W_OK) != 0 || statvfs(config->save_dir, &fs) != 0) {
         check_missing(report, config->save_dir, errno);
         return;

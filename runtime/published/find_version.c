@@ -6,6 +6,7 @@
 #include "base/path.h"
 #include "base/progress.h"
 #include "published/retry.h"
+#include "tiers/folder_url.h"
 #include "tiers/names.h"
 #include "tiers/published_versions.h"
 
@@ -51,8 +52,29 @@ static tck_status_t open_version(struct folder dir, const char *path, struct fou
     return TCK_OK;
 }
 
+/* The last component names the version's folder in the store. */
+static tck_status_t find_in_store(const char *url, struct found *out, struct error *err)
+{
+    char place[CONFIG_PATH];
+    struct folder dir;
+    tck_status_t status = path_or_url(url, NULL, place, sizeof(place), err);
+    char *name = status == TCK_OK ? strrchr(place, '/') : NULL;
+    if (status == TCK_OK && name[-1] == '/') {
+        status = error_set(err, TCK_ERR_INVAL, "%.200s is a bucket, and no version", url);
+    }
+    if (status != TCK_OK) {
+        return status;
+    }
+    *name++ = '\0';
+    status = folder_of_url(place, name, &dir, err);
+    return status == TCK_OK ? open_version(dir, url, out, err) : status;
+}
+
 static tck_status_t find_there(const char *path, struct found *out, struct error *err)
 {
+    if (path_is_url(path)) {
+        return find_in_store(path, out, err);
+    }
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? path_unopened("version", path, errno, err) : open_version(folder_of_dir(fd), path, out, err);
 }
@@ -63,6 +85,9 @@ static tck_status_t find_there(const char *path, struct found *out, struct error
 static tck_status_t open_job_dir(const char *key, const char *below, const char *job, struct folder *out,
                                  struct error *err)
 {
+    if (path_is_url(below)) {
+        return folder_of_url(below, job, out, err);
+    }
     int below_fd = open(below, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (below_fd < 0) {
         return path_unopened(key, below, errno, err);
@@ -201,7 +226,7 @@ static tck_status_t find_once(const struct config *config, struct version wanted
 /* A missing directory does not appear within seconds: the path is wrong, or nothing is mounted there. */
 static tck_status_t check_exists(const char *key, const char *path, struct error *err)
 {
-    bool missing = path[0] != '\0' && access(path, F_OK) != 0 && errno == ENOENT;
+    bool missing = path[0] != '\0' && !path_is_url(path) && access(path, F_OK) != 0 && errno == ENOENT;
     return missing ? path_unopened(key, path, ENOENT, err) : TCK_OK;
 }
 
@@ -235,7 +260,7 @@ static void search(void *job)
         again = false;
         if (s->path != NULL) {
             s->status = retry_answer(find_there(s->path, &s->found, &s->error), &s->error);
-            again = retry_helps(s->status) && access(s->path, F_OK) == 0;
+            again = retry_helps(s->status) && !path_is_url(s->path) && access(s->path, F_OK) == 0;
         } else {
             s->status = retry_answer(find_configured(&s->config, s->wanted, &s->found, &again, &s->error), &s->error);
         }

@@ -165,7 +165,7 @@ def bad_path(what, **values):
     case("Directories and files", what)(function)
 
 
-bad_path("`\"save_dir\": \"s3://bucket/x\"`", save_dir="s3://bucket/x")
+bad_path("`\"save_dir\": \"s3:/bucket/x\"`", save_dir="s3:/bucket/x")
 bad_path("`\"save_dir\": \"file:///job/x\"`", save_dir="file:///job/x")
 bad_path("`\"save_dir\": \"$HOME/x\"`", save_dir="$HOME/x")
 bad_path("`\"save_dir\": \"~bob/x\"`", save_dir="~bob/x")

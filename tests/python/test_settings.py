@@ -31,7 +31,7 @@ def test_bad_file_is_a_configuration_error(tmp_path, text, why):
 
 def test_names_of_keys_say_which_are_paths():
     page = subprocess.run(["tierckpt", "config", "--markdown"], capture_output=True, text=True, check=True).stdout
-    keys = {line.split("`")[1]: "` (a path): " in line for line in page.splitlines() if line.startswith("- `")}
+    keys = {line.split("`")[1]: "` (a path" in line for line in page.splitlines() if line.startswith("- `")}
     assert len(keys) > 30
     for key, is_path in keys.items():
         assert key.endswith(settings.PATH_ENDINGS) == is_path, key
@@ -43,6 +43,17 @@ def test_save_dir_of_a_framework_is_made_but_for_itself(tmp_path, monkeypatch):
     assert (tmp_path / "out/run").is_dir() and not (tmp_path / "out/run/tierckpt").exists()
     with pytest.raises(tierckpt.ConfigError, match="s3://bucket/run/tierckpt, and that is a URL"):
         settings.save_dir_at("s3://bucket/run", "tierckpt")
+
+
+def test_a_store_of_objects_is_no_directory(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    assert settings.local_save_dir("out", "x") == str(tmp_path / "out")
+    with pytest.raises(tierckpt.ConfigError, match="s3://b/p is in a store of objects, and links go there: give"):
+        settings.local_save_dir("s3://b/p", "links go there")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"tmpfs {tmp_path} tmpfs rw 0 0\n")
+    settings.warn_of_memory({"save_dir": "s3://b/p"}, None, mounts=str(mounts))
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("save_dir, warned", [("/dev/shm/x", True), ("/dev/shm/disk/x", False), ("/data/x", False)])

@@ -19,7 +19,7 @@ from ..core.publish_first import newest_published
 from ..core.published import open_published
 from ..runtime import control
 from ..runtime.native import NO_VERSION, Version
-from ..runtime.settings import ConfigSource, values_of
+from ..runtime.settings import ConfigSource, local_save_dir, values_of
 from ..runtime.world import world_of
 from . import dcp_directory
 from .dcp import StorageReader, StorageWriter, Tiers, flatten
@@ -51,7 +51,7 @@ class Settings:
         values = self.values()
         save_dir = os.path.join(name.home, ".tierckpt")
         if "save_dir" in values:
-            save_dir = os.path.abspath(os.path.expanduser(str(values["save_dir"])))
+            save_dir = local_save_dir(values["save_dir"], "a checkpoint_id is a directory that shares files with it")
             if _device(save_dir) != _device(name.home):
                 raise dcp_directory.other_file_system(name.path, save_dir)
         return {"max_ckpt_num": values.get("max_ckpt_num", _KEPT), **dict(self.overrides), "save_dir": save_dir,

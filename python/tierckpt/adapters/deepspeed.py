@@ -30,7 +30,7 @@ from ..core.checkpoint import attach as attach_contents
 from ..core.lifetime import Closing
 from ..core.saving import NOT_DUE, SaveResult
 from ..runtime.native import job_name
-from ..runtime.settings import ConfigSource, Overrides, configuration, kept_on_storage, values_of
+from ..runtime.settings import ConfigSource, Overrides, configuration, kept_on_storage, local_save_dir, values_of
 from ..runtime.world import World, join_world
 from ..state import export_map, groups, module_state, twins, walk_model
 from ..state.arguments import Stateful
@@ -134,7 +134,8 @@ def _own_files(engine: Any, world: World, config: ConfigSource, overrides: Overr
         if not save_dir:
             raise errors.ConfigError("storage_format framework needs save_dir or attach(files_dir=), below which "
                                      "DeepSpeed's checkpoints go")
-        files_dir = os.path.join(os.path.expanduser(save_dir), job_name(**configuration(config, overrides)),
+        save_dir = local_save_dir(save_dir, "DeepSpeed writes files: attach(files_dir=) names their directory")
+        files_dir = os.path.join(save_dir, job_name(**configuration(config, overrides)),
                                  "deepspeed")
     return ZeroFiles(engine, world, os.path.abspath(files_dir), kept_on_storage(config, overrides), client_state)
 

@@ -10,7 +10,7 @@ from .. import errors
 from ..core.checkpoint import Checkpoint, attach
 from ..core.saving import SaveResult
 from ..runtime.native import job_name
-from ..runtime.settings import configuration, storage_format
+from ..runtime.settings import configuration, local_save_dir, storage_format
 from ..runtime.world import World, join_world
 from ..state.contents import before_optimizer_step
 from ..state.dcp_files import FORMAT
@@ -51,6 +51,7 @@ class TitanJob:
             fences = [before_optimizer_step(optimizer) for optimizer in self._optimizers]
             contents_in_files = self._contents
             if storage_format(self._settings, None) == FORMAT:
+                local_save_dir(self._settings["save_dir"], "storage_format dcp links its files into step-N directories")
                 contents_in_files = with_dcp_files(self._contents, self._stock_states, self.world)
             self.checkpoint = attach(contents_in_files, world=self.world, config=self._settings, fences=fences)
             if contents_in_files is not self._contents and self.world.rank == 0:

@@ -26,7 +26,15 @@ from transformers.trainer_utils import get_last_checkpoint
 from .. import errors
 from ..core.checkpoint import attach
 from ..runtime.native import job_name
-from ..runtime.settings import ConfigSource, Overrides, configuration, kept_on_storage, values_of, with_save_dir
+from ..runtime.settings import (
+    ConfigSource,
+    Overrides,
+    configuration,
+    kept_on_storage,
+    local_save_dir,
+    values_of,
+    with_save_dir,
+)
 from ..runtime.world import World, join_world
 from ..state import jsonstate, twins, walk_model
 from ..state.blobs import Blob
@@ -456,7 +464,9 @@ class _Adapter:
             self._copied = CopiedCheckpoints(trainer, self._world, self._written)
         elif self._world.rank == 0:
             job = job_name(**configuration(self._settings, None))
-            versions = Path(os.path.expanduser(self._settings["save_dir"]), job)
+            save_dir = local_save_dir(self._settings["save_dir"],
+                                      "checkpoints for the plain Trainer share files with it")
+            versions = Path(save_dir, job)
             self._plain = PlainCheckpoints(
                 trainer.args.output_dir, versions, trainer.args.save_total_limit or 0, _model_keys(trainer.model),
                 lambda directory, state_dict: trainer._save(str(directory), state_dict=state_dict))

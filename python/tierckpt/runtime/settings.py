@@ -83,6 +83,19 @@ def save_dir_at(*path: str) -> str:
     return absolute
 
 
+def is_url(save_dir: object) -> bool:
+    """Whether it is in a store of objects, which is no file system."""
+    return str(save_dir).startswith("s3://")
+
+
+def local_save_dir(save_dir: object, what: str) -> str:
+    """The absolute path of a save_dir in which this process works with files itself. Raises ConfigError for a URL."""
+    if is_url(save_dir):
+        raise errors.ConfigError(f"save_dir {save_dir} is in a store of objects, and {what}: give a save_dir on a file "
+                                 "system that all nodes see")
+    return os.path.abspath(os.path.expanduser(str(save_dir)))
+
+
 def with_save_dir(values: dict[str, Any], *path: str) -> dict[str, Any]:
     """The keys, with a save_dir at this path if they have none."""
     return values if "save_dir" in values else {**values, "save_dir": save_dir_at(*path)}
@@ -91,7 +104,10 @@ def with_save_dir(values: dict[str, Any], *path: str) -> dict[str, Any]:
 def warn_of_memory(config: ConfigSource, overrides: Overrides, mounts: str = "/proc/self/mounts") -> None:
     """Warns if save_dir is on a file system in memory. The agent's log has the same warning, but is seldom read. Only
     the path is examined, because storage that hangs must not delay the attach."""
-    save_dir = os.path.abspath(os.path.expanduser(str(values_of(config, overrides).get("save_dir", "/"))))
+    save_dir = str(values_of(config, overrides).get("save_dir", "/"))
+    if is_url(save_dir):
+        return
+    save_dir = os.path.abspath(os.path.expanduser(save_dir))
     if _kind_of_file_system(save_dir, mounts) in ("tmpfs", "ramfs"):
         log.warning("save_dir %s is on a file system in memory: what is saved there is lost with the node, so give a "
                     "directory on storage", save_dir)

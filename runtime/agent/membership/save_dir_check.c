@@ -138,6 +138,9 @@ bool save_dir_check_is_pending(const struct save_dir_check *check, uint64_t term
 bool save_dir_is_not_shared(const struct save_dir_check *check, uint64_t term, struct error *err)
 {
     const struct config *config = check->needs.config;
+    if (check->term == term && persistent_may_be_shared(check->needs.persistent, err) != TCK_OK) {
+        return true;
+    }
     if (check->term != term || check->claim_state != CLAIM_ABSENT) {
         return false;
     }

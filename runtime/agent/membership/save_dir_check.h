@@ -36,7 +36,8 @@ void save_dir_check_begin(struct save_dir_check *check, const struct world *worl
 void save_dir_check_tick(struct save_dir_check *check); /* retries if the claim was not found */
 /* True if there is no result for this term yet and it is worth waiting for. */
 bool save_dir_check_is_pending(const struct save_dir_check *check, uint64_t term);
-/* True, with an error that names both nodes and the path, if this node cannot see the claim of this term. */
+/* True, with an error that names both nodes and the path, if this node cannot see the claim of this term, or with the
+ * reason if no job of several nodes can use this save_dir. */
 bool save_dir_is_not_shared(const struct save_dir_check *check, uint64_t term, struct error *err);
 
 #endif

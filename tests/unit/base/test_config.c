@@ -147,7 +147,7 @@ Test(config, knows_the_home_directory)
 
 Test(config, refuses_paths_that_would_be_misread)
 {
-    static const char *const urls[] = {"s3://bucket/x", "gs://b", "s3:/bucket/x", "hdfs://host:9000/x"};
+    static const char *const urls[] = {"az://bucket/x", "gs://b", "hdfs://host:9000/x"};
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
         char member[64], want[256];
         int scheme = (int)strcspn(urls[i], ":");
@@ -165,6 +165,37 @@ Test(config, refuses_paths_that_would_be_misread)
     expect_refused("\"log_file_path\":\"~bob/log\"", "log_file_path: \"~bob/log\": only your own \"~\" is expanded: "
                                                      "write the full path of the other user's directory");
     cr_assert_str_eq(loaded("{\"save_dir\":\"/a:b/c$/d~\"}").save_dir, "/a:b/c$/d~");
+}
+
+Test(config, save_dir_and_load_dir_may_be_in_a_store_of_objects)
+{
+    struct config c =
+        loaded("{\"save_dir\":\"s3://bucket/a/b//\",\"load_dir\":\"s3://bucket\",\"job\":\"j\",\"node\":\"n\","
+               "\"runtime_dir\":\"/run/x\"}");
+    cr_assert_str_eq(c.save_dir, "s3://bucket/a/b");
+    cr_assert_str_eq(c.load_dir, "s3://bucket");
+    cr_assert_str_eq(c.audit_file_path, "/run/x/j/n/audit.jsonl");
+    cr_assert_eq(c.storage, STORAGE_S3);
+    cr_assert_eq(loaded("{\"save_dir\":\"/s\"}").storage, STORAGE_POSIX);
+    expect_refused("\"load_dir\":\"s3:/bucket/x\"",
+                   "load_dir: \"s3:/bucket/x\": write s3://bucket/prefix, with two slashes");
+    expect_refused("\"log_file_path\":\"s3://b/x\"",
+                   "log_file_path: \"s3://b/x\" is a URL, and s3 is not supported: give a "
+                   "path on a file system that is mounted here");
+}
+
+Test(config, refuses_urls_that_no_store_has)
+{
+    static const char *const urls[] = {"s3://",      "s3:///x",    "s3://b//x", "s3://b/../x",
+                                       "s3://b/a b", "s3://b/x?y", "s3://b/."};
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        char member[64], want[256];
+        snprintf(member, sizeof(member), "\"load_dir\":\"%s\"", urls[i]);
+        snprintf(want, sizeof(want),
+                 "load_dir: \"%s\": write s3://bucket or s3://bucket/prefix, with letters, digits and . _ - only",
+                 urls[i]);
+        expect_refused(member, want);
+    }
 }
 
 Test(config, tidies_paths)
@@ -252,7 +283,7 @@ Test(config, suggests_the_nearest_known_key)
 Test(config, keeps_errors_on_one_line)
 {
     expect_refused("\"two\\nlines\":1", "two?lines: unknown key; `tierckpt config` lists all keys");
-    expect_refused("\"storage\":\"\\u001b[1m\"", "storage: \"?[1m\" is not one of: posix");
+    expect_refused("\"storage\":\"\\u001b[1m\"", "storage: \"?[1m\" is not one of: posix, s3");
 }
 
 Test(config, refuses_a_wrong_type_and_shows_the_value)
@@ -304,7 +335,7 @@ Test(config, refuses_what_is_no_list_of_interfaces_or_addresses)
 Test(config, refuses_what_this_version_does_not_support)
 {
     expect_refused("\"redundancy\":\"parity\"", "redundancy: \"parity\" is not supported by this version");
-    expect_refused("\"storage\":\"s3\"", "storage: \"s3\" is not supported by this version");
+    expect_refused("\"storage\":\"s3\"", "storage: is \"s3\", and save_dir is a path: write s3://bucket/prefix there");
     expect_refused("\"digest\":\"gpu\"", "digest: \"gpu\" is not one of: host, device");
     expect_refused("\"on_node_loss\":\"panic\"", "on_node_loss: \"panic\" is not one of: report, end_trainers");
 }
