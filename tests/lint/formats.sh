@@ -14,7 +14,7 @@ runtime/base/message.h MESSAGE_FORMAT client messages
 tiers/peer_wire.h PEER_FORMAT agent to agent
 recovery/inventory.h INVENTORY_FORMAT inventory
 tiers/manifest.h MANIFEST_FORMAT manifest
-tiers/persistent_open.c MARKER_FORMAT marker `.tierckpt`
+tiers/job_marker.c MARKER_FORMAT marker `.tierckpt`
 recovery/catalog_codec.c VALUE_FORMAT catalog values
 FORMATS
 python3 "$top/tests/lint/formats.py" "$top" || bad=1

@@ -81,6 +81,18 @@ static bool is_over(const struct drain_op *op)
     return storage_ignored(&op->storage) || !node_drain_wanted(op->tc->node, op->version, op->attempt);
 }
 
+/* Names the first rank that saves the shard: its id tells nobody anything. */
+static struct error with_rank(const struct drain_op *op, const struct error *outcome)
+{
+    struct error named = *outcome;
+    const struct world *world = &op->tc->world;
+    uint32_t shard = op->tc->shards[op->next].world_shard;
+    if (shard < world->shard_count) {
+        error_prefix(&named, "rank %" PRIu32, world->shard_ranks[world->shards[shard].first_rank]);
+    }
+    return named;
+}
+
 static void file_done(void *ctx, const struct error *outcome)
 {
     struct drain_op *op = ctx;
@@ -92,9 +104,10 @@ static void file_done(void *ctx, const struct error *outcome)
         if (outcome->code == TCK_ERR_CORRUPT) {
             on_bad_copy(op, outcome);
         }
+        struct error named = with_rank(op, outcome);
         log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step,
-                  outcome->text);
-        health_storage_failed(op->drain->needs.health, op->version.step, outcome);
+                  named.text);
+        health_storage_failed(op->drain->needs.health, op->version.step, &named);
         op->drain->counts.failed++;
         drain_end(op, false);
         return;

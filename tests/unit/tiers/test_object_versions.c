@@ -223,6 +223,13 @@ Test(versions, an_image_that_differs_from_its_digests_is_refused_by_the_server)
     item_free(&item);
 }
 
+Test(versions, what_is_damaged_on_its_way_does_not_condemn_the_slot)
+{
+    fail(MEMORY_PART, "", MEMORY_WRONG);
+    expect(put(one, 0), TCK_ERR_IO, "of 3");
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
+}
+
 Test(versions, damage_is_found_and_named)
 {
     make(one);
