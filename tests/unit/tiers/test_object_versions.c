@@ -3,7 +3,11 @@
  * twice, and with other starts in between. */
 #include "objects_rig.h"
 
+#include "base/layout.h"
+#include "base/record.h"
+
 #include <criterion/criterion.h>
+#include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,6 +224,52 @@ Test(versions, an_image_that_differs_from_its_digests_is_refused_by_the_server)
            "part 2 of 3");
     cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
     cr_assert_eq(memory_store_uploads(objects_store), 0);
+    item_free(&item);
+}
+
+/* The content of the blob that is .metadata's. */
+#define METADATA "what DCP reads"
+
+static struct tier_item item_with_metadata(struct version version)
+{
+    struct layout layout = {0};
+    uint64_t prefix = htole64(strlen(METADATA));
+    cr_assert_eq(layout_add_blob(&layout, TCK_METADATA_KEY, 5000, NULL, NULL, &objects_err), TCK_OK);
+    cr_assert_eq(layout_build(&layout, 0, 1, &objects_err), TCK_OK, "%s", objects_err.text);
+    const struct shard *shard = &layout.shards[0];
+    struct tier_item item = {.version = version, .shard = {9, 5}, .image_bytes = shard->image_bytes};
+    item.image = calloc(1, item.image_bytes);
+    item.crcs = calloc(chunk_count(item.image_bytes), sizeof(*item.crcs));
+    uint8_t *blob = item.image + layout.records[0].image_offset;
+    memcpy(item.image, shard->header, shard->header_bytes);
+    memcpy(blob, &prefix, sizeof(prefix));
+    memcpy(blob + sizeof(prefix), METADATA, strlen(METADATA));
+    item.root = digest_image(item.image, item.image_bytes, item.crcs);
+    layout_free(&layout);
+    return item;
+}
+
+Test(versions, the_metadata_blob_is_an_object_that_the_manifest_describes)
+{
+    struct tier_item item = item_with_metadata(one);
+    struct manifest_file file = {.shard = item.shard, .bytes = item.image_bytes, .root = item.root, .crcs = item.crcs};
+    struct manifest manifest = {.job = OBJECTS_JOB, .version = one, .world_size = 1, .file_count = 1, .files = &file};
+    const struct publish_ask ask = {.manifest = &manifest, .term = term};
+    char *text = NULL;
+    size_t len = 0;
+    manifest_file_name(file.shard, file.name);
+    expect(objects_wait(persistent_put(tier, &item, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    expect(objects_wait(persistent_publish(tier, &ask, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    objects_settle();
+    cr_assert_eq(
+        objects_store->ops->get(objects_store, NULL, key_of(one, METADATA_NAME), 100, &text, &len, &objects_err),
+        TCK_OK, "%s", objects_err.text);
+    cr_assert_str_eq(text, METADATA);
+    free(text);
+    cr_assert_eq(verify(one), TCK_OK, "%s", objects_err.text);
+    memory_store_damage(objects_store, key_of(one, METADATA_NAME), 3);
+    cr_assert_eq(verify(one), TCK_ERR_CORRUPT);
+    cr_assert_not_null(strstr(objects_err.text, METADATA_NAME), "%s", objects_err.text);
     item_free(&item);
 }
 
