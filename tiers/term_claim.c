@@ -33,12 +33,12 @@ static tck_status_t claim_from(const struct persistent *p, const struct term_cla
                                bool *full_out, struct error *err)
 {
     uint64_t term = 0, newest = 0;
-    tck_status_t status = term_list_newest(&p->job, &newest, err);
+    tck_status_t status = term_lowest_free(p, claim->at_least, &term, err);
+    if (status == TCK_OK) { /* listed after the term was chosen: a claim between the two listings is seen here */
+        status = term_list_newest(&p->job, &newest, err);
+    }
     if (status == TCK_OK && claim->follows && newest != claim->seen) {
         return error_set(err, TCK_ERR_EXIST, "term %" PRIu64 " was claimed meanwhile", newest);
-    }
-    if (status == TCK_OK) {
-        status = term_lowest_free(p, claim->at_least, &term, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "claim a term in %s/%s", p->config->save_dir, p->config->job);

@@ -117,6 +117,26 @@ Test(terms, only_one_of_those_that_have_seen_the_same_holders_succeeds)
     cr_assert_eq(won, 1);
 }
 
+static void claim_theirs(void *ctx, enum memory_op op, const char *key)
+{
+    (void)key;
+    if (op == MEMORY_LIST && !*(bool *)ctx) {
+        *(bool *)ctx = true;
+        memory_store_set(objects_store, "job/term.2", "{}", 2);
+    }
+}
+
+Test(terms, a_claim_between_two_listings_is_not_followed)
+{
+    uint64_t term = 0;
+    bool claimed = false;
+    const struct term_claim wanted = {.at_least = 1, .follows = true, .seen = 1};
+    claim(tier);
+    memory_store_watch(objects_store, claim_theirs, &claimed);
+    cr_assert_eq(persistent_claim(tier, &wanted, &term, &objects_err), TCK_ERR_EXIST, "term %d", (int)term);
+    cr_assert(claimed);
+}
+
 Test(terms, a_claim_whose_answer_is_lost_leaves_its_term_unused)
 {
     uint64_t term = 0;
