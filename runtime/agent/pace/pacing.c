@@ -11,6 +11,7 @@
 #include "base/loop.h"
 #include "base/message.h"
 #include "core/net_phase.h"
+#include "core/net_steps.h"
 #include "core/pace.h"
 
 #include <inttypes.h>
@@ -42,6 +43,7 @@ struct pacing {
     struct pace_state lanes[LANES];
     struct governor governor;
     struct net_phase phase;
+    struct net_steps steps;
     struct nic_counter nic;
     bool nic_tried;
     /* The training, as seen by the timer. */
@@ -130,6 +132,9 @@ static void watch_steps(struct pacing *p)
     p->step = step;
     p->step_at_ns = at_ns;
     p->sent = false;
+    if (p->lanes[LANE_COPIES].ops > 0) { /* else the network is not watched */
+        net_steps_begin(&p->steps, at_ns, atomic_load_explicit(&s->step_ns, memory_order_relaxed));
+    }
 }
 
 /* ---- the network ------------------------------------------------------------------------------------------------- */
@@ -141,8 +146,13 @@ static void watch_network(struct pacing *p, uint64_t now_ns)
         p->nic_tried = true;
         nic_counter_open(&p->nic, NIC_DIR, p->needs.config->net_device);
     }
-    if (nic_counter_read(&p->nic, &counter)) {
-        phase_sample(&p->phase, counter, now_ns);
+    uint64_t before_ns = p->phase.at_ns;
+    if (!nic_counter_read(&p->nic, &counter)) {
+        return;
+    }
+    phase_sample(&p->phase, counter, now_ns);
+    if (before_ns != 0 && p->phase.at_ns != before_ns && !phase_hides(&p->phase, now_ns)) {
+        net_steps_note(&p->steps, before_ns, now_ns, p->phase.busy);
     }
 }
 
@@ -200,6 +210,7 @@ static void start_timer(struct pacing *p)
     p->runs = true;
     p->step = 0;
     phase_restart(&p->phase);
+    net_steps_pause(&p->steps);
     watch_steps(p);
     watch_network(p, clock_ns());
     loop_timer_set(p->timer, TICK_MS, true);
@@ -217,6 +228,7 @@ void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint
     p->pending_ns = all_sent(p) ? now_ns : p->pending_ns;
     if (lane == LANE_COPIES && s->ops == 0) {
         phase_restart(&p->phase); /* the network was not watched meanwhile */
+        net_steps_pause(&p->steps);
     }
     s->ops++;
     pace_begin(&s->lane, version, bytes, now_ns);
@@ -237,6 +249,12 @@ void pacing_end(struct pacing *p, enum lane lane)
     p->pending_ns = all_sent(p) ? NEVER : p->pending_ns;
 }
 
+/* Whether the network is likely to be the training's before so many bytes are through. */
+static bool disturbs(const struct pacing *p, uint64_t bytes, uint64_t now_ns)
+{
+    return !phase_fits(&p->phase, bytes, now_ns) || net_steps_busy(&p->steps, now_ns, phase_needs_ns(&p->phase, bytes));
+}
+
 static bool may_send(const struct pacing *p, enum lane lane, uint64_t bytes, uint64_t now_ns)
 {
     const struct pace_lane *l = &p->lanes[lane].lane;
@@ -244,8 +262,7 @@ static bool may_send(const struct pacing *p, enum lane lane, uint64_t bytes, uin
     if (pace_must(l, interval, now_ns)) {
         return true;
     }
-    return pace_may(l, interval, now_ns) && !is_quiet(p) &&
-           (lane != LANE_COPIES || phase_fits(&p->phase, bytes, now_ns));
+    return pace_may(l, interval, now_ns) && !is_quiet(p) && (lane != LANE_COPIES || !disturbs(p, bytes, now_ns));
 }
 
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Throttles copies and drains as core/pace.h, core/inflation.h and core/net_phase.h decide: it knows the trainers'
+ * Throttles copies and drains as core/pace.h, inflation.h, net_phase.h and net_steps.h decide: it knows the trainers'
  * step times and the network's counters, and a timer lets those that were throttled ask again. Restores and repairs are
  * never throttled, and nothing is while no trainer makes a step, before a second version was saved, or once the system
  * has asked the agent to end. */
