@@ -20,6 +20,7 @@
 #define PORT          47123
 #define PIECE         (256 * 1024)
 #define TENSORS       16
+#define SOCKET_BYTES  (64 << 20)
 #define CONNECT_TRIES 500
 #define WARM_WINDOWS  1 /* with saves, until the interval between versions is known */
 
@@ -45,9 +46,22 @@ static uint64_t now_ns(void)
 
 /* ---- the other rank ---------------------------------------------------------------------------------------------- */
 
+/* The kernel holds a whole all-reduce, so that it goes on while the rank waits for a processor, as one does that a
+ * device and its network adapter carry out. */
+static int open_socket(void)
+{
+    int one = 1, bytes = SOCKET_BYTES, fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0) {
+        bench_die("socket: %s", strerror(errno));
+    }
+    return fd;
+}
+
 static int listen_once(struct sockaddr_in *at)
 {
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0), other;
+    int one = 1, fd = open_socket(), other;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (bind(fd, (struct sockaddr *)at, sizeof(*at)) != 0 || listen(fd, 1) != 0 ||
         (other = accept(fd, NULL, NULL)) < 0) {
@@ -60,7 +74,7 @@ static int listen_once(struct sockaddr_in *at)
 static int connect_to(const struct sockaddr_in *at)
 {
     for (int i = 0; i < CONNECT_TRIES; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        int fd = open_socket();
         if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0) {
             return fd;
         }
@@ -70,10 +84,20 @@ static int connect_to(const struct sockaddr_in *at)
     bench_die("connect: %s", strerror(errno));
 }
 
+/* The rank is woken when all of it has come. */
+static void await_all(int fd, size_t bytes)
+{
+    int least = (int)bytes;
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least)) != 0) {
+        bench_die("SO_RCVLOWAT: %s", strerror(errno));
+    }
+}
+
 /* Sends and receives so many bytes at the same time. With `in` and `out` NULL the bytes do not matter. */
 static void exchange(struct rank *r, const uint8_t *out, uint8_t *in, size_t bytes)
 {
     size_t sent = 0, got = 0;
+    await_all(r->socket, bytes);
     while (sent < bytes || got < bytes) {
         struct pollfd p = {.fd = r->socket,
                            .events = (short)((sent < bytes ? POLLOUT : 0) | (got < bytes ? POLLIN : 0))};
@@ -92,6 +116,7 @@ static void exchange(struct rank *r, const uint8_t *out, uint8_t *in, size_t byt
                 bench_die("the other rank has ended");
             }
             got += n > 0 ? (size_t)n : 0;
+            await_all(r->socket, got < bytes ? bytes - got : 1);
         }
     }
 }
@@ -198,7 +223,6 @@ int main(int argc, char **argv)
 {
     struct rank r = {0};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-    int one = 1;
     if (argc != 4 ||
         sscanf(argv[1], "%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64 ",%" SCNu64,
                &r.set.rank, &r.set.mib, &r.set.compute_ms, &r.set.reduce_kb, &r.set.pairs, &r.set.every, &r.set.saves,
@@ -211,7 +235,6 @@ int main(int argc, char **argv)
     r.piece = bench_alloc(PIECE);
     memset(r.state, (int)r.set.rank + 1, r.set.mib * MIB);
     r.socket = r.set.rank == 0 ? listen_once(&at) : connect_to(&at);
-    setsockopt(r.socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     attach(&r, argv[3]);
     train(&r);
     tck_detach(r.client, 1);
