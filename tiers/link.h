@@ -19,6 +19,7 @@ struct link_setup {
     const char *device;  /* network interfaces, a list (address_list.h); "": any */
     const char *address; /* to listen on and to announce, one of each; "": the device's first IPv4 address */
     uint16_t port;       /* of each address; 0: any */
+    uint8_t tos;         /* IP_TOS of all TCP sockets of this process; 0: the system's */
     void *ctx;
     /* A connection was accepted; it has no identity before the handshake of peer_session.c. */
     void (*accepted)(void *ctx, struct link_conn *conn);
@@ -61,5 +62,7 @@ must_check tck_status_t link_push(struct link_conn *conn, const void *header, si
 /* Sets the UCX variables that are known to be safe (docs/operations.md), unless the user has set them. Must run before
  * the process that uses libucs loads it. Lowers the limit of open files to what UCX supports. */
 void link_environment(const char *device);
+/* The same for the class of traffic over RDMA; dscp and service_level 0: what UCX chooses. */
+void link_environment_class(uint32_t dscp, uint32_t service_level);
 
 #endif

@@ -94,6 +94,9 @@ struct link {
     bool ending; /* accepts no more */
     char address[ADDRESS_TEXT];
     struct listeners listeners; /* UCX's */
+    struct loop_timer *marker;  /* runs for a while after a connection was made; NULL: no sockets are marked */
+    uint32_t marks_left;
+    bool mark_failed;
 };
 
 struct link_conn *conn_new(struct port *port); /* NULL: no memory */

@@ -3,6 +3,7 @@
  * supervisor sets it and must not load UCX. */
 #include "tiers/link.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -60,5 +61,26 @@ void link_environment(const char *device)
     set_defaults(variables, sizeof(variables) / sizeof(variables[0]));
     if (device[0] != '\0' && strchr(device, ',') == NULL) { /* of several, link_ucx.c chooses one for each address */
         set_defaults(net, 1);
+    }
+}
+
+/* The lower two bits are those of explicit congestion notification. They say, as in UCX's own default for RoCE, that
+ * switches may mark packets instead of dropping them, on which RoCE's congestion control relies. */
+#define ECN_CAPABLE 2u
+
+static void set_number(const char *name, uint32_t number)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%u", number);
+    set_defaults(&(const struct variable){name, text}, 1);
+}
+
+void link_environment_class(uint32_t dscp, uint32_t service_level)
+{
+    if (dscp != 0) {
+        set_number("UCX_IB_TRAFFIC_CLASS", dscp << 2 | ECN_CAPABLE);
+    }
+    if (service_level != 0) {
+        set_number("UCX_IB_SL", service_level);
     }
 }

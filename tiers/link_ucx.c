@@ -10,6 +10,7 @@
 #include "tiers/link_address.h"
 #include "tiers/link_conn.h"
 #include "tiers/link_log.h"
+#include "tiers/sockets.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@
 #define AM_CHUNK          1
 #define PROGRESS_PER_TURN 64 /* then timers and other sources get their turn */
 #define PORT_TRIES        8
+#define MARK_MS           100   /* UCX makes a connection's sockets within this or little more, */
+#define MARKS             20    /* but it may wait for the other side */
 #define FREE_WAIT_MS      10000 /* closed endpoints end at once; if not, UCX has lost a request */
 
 /* A control message that UCX has not taken yet. */
@@ -179,6 +182,44 @@ static void on_closed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
+/* ---- marking sockets ---- */
+
+/* UCX has no setting for the class of its sockets over TCP, and no call that returns them. */
+static void mark(void *ctx)
+{
+    struct link *link = ctx;
+
+    if (!sockets_mark(link->setup.tos) && !link->mark_failed) {
+        link->mark_failed = true;
+        log_warn("traffic_class: a socket cannot be marked: %m");
+    }
+    if (link->marks_left > 0 && --link->marks_left == 0) {
+        loop_timer_stop(link->marker);
+    }
+}
+
+/* A connection is being made. */
+static void mark_soon(struct link *link)
+{
+    if (link->marker != NULL) {
+        link->marks_left = MARKS;
+        loop_timer_set(link->marker, MARK_MS, true);
+    }
+}
+
+/* UCX listens already: what its sockets accept is marked from the first packet on. */
+static tck_status_t mark_begin(struct link *link, struct error *err)
+{
+    if (link->setup.tos == 0) {
+        return TCK_OK;
+    }
+    if (loop_timer_add(link->setup.loop, mark, link, &link->marker) != TCK_OK) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a link");
+    }
+    mark(link);
+    return TCK_OK;
+}
+
 /* ---- turns of the loop ---- */
 
 /* If this fails, the connection is gone. */
@@ -209,6 +250,7 @@ static void accept_request(struct port *port, ucp_conn_request_h request)
         return;
     }
     if (make_ep(conn, &params) == TCK_OK) {
+        mark_soon(link);
         link->setup.accepted(link->setup.ctx, conn);
     }
 }
@@ -282,6 +324,7 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
     if (status != TCK_OK) {
         return error_set(err, status, "connect to %s from %s", address, link->address);
     }
+    mark_soon(link);
     *out = conn;
     return TCK_OK;
 }
@@ -634,13 +677,23 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     listeners_find(&before);
     status = open_ports(link, err);
     if (status != TCK_OK) {
-        free(link);
-        return status;
+        goto free_link;
     }
     listeners_find(&link->listeners);
     listeners_subtract(&link->listeners, &before);
+    status = mark_begin(link, err);
+    if (status != TCK_OK) {
+        goto close_link;
+    }
     *out = link;
     return TCK_OK;
+
+close_link:
+    loop_poll_remove(setup->loop, on_poll, link);
+    close_ports(link);
+free_link:
+    free(link);
+    return status;
 }
 
 bool link_is_listening(const struct link *link)
@@ -669,6 +722,9 @@ void link_free(struct link *link)
     } while (link->conns != NULL && clock_ms() < give_up_ms);
     if (link->conns != NULL) {
         log_error("link %s: connections are still busy %d ms after they were closed", link->address, FREE_WAIT_MS);
+    }
+    if (link->marker != NULL) {
+        loop_timer_remove(link->marker);
     }
     loop_poll_remove(link->setup.loop, on_poll, link);
     close_ports(link);

@@ -37,6 +37,7 @@ struct peers_setup {
     struct secret secret;
     const char *device, *address; /* of this agent: lists (base/address_list.h) */
     uint16_t port;
+    uint8_t tos; /* of all TCP sockets; 0: the system's */
     uint32_t heartbeat_ms, timeout_ms;
     uint32_t round_ms;            /* of a peer with several addresses, each is tried once within this time */
     uint32_t transfer_timeout_ms; /* without progress a transfer fails */

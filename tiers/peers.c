@@ -135,6 +135,7 @@ static tck_status_t open_link(struct peers *peers, struct error *err)
                                .device = peers->setup.device,
                                .address = peers->setup.address,
                                .port = peers->setup.port,
+                               .tos = peers->setup.tos,
                                .ctx = peers,
                                .accepted = channel_accepted,
                                .message = session_message,

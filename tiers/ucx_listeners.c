@@ -2,19 +2,10 @@
  * Identifies listening sockets by inode, since a descriptor may be reused. */
 #include "tiers/ucx_listeners.h"
 
-#include <dirent.h>
-#include <netinet/in.h>
-#include <stdlib.h>
+#include "tiers/sockets.h"
+
 #include <sys/socket.h>
 #include <sys/stat.h>
-
-static int option(int fd, int name)
-{
-    int value = 0;
-    socklen_t len = sizeof(value);
-
-    return getsockopt(fd, SOL_SOCKET, name, &value, &len) == 0 ? value : 0;
-}
 
 static ino_t inode_of(int fd)
 {
@@ -23,12 +14,13 @@ static ino_t inode_of(int fd)
     return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-static void consider(struct listeners *listeners, int fd)
+static void consider(void *ctx, int fd)
 {
+    struct listeners *listeners = ctx;
     ino_t inode = inode_of(fd);
 
-    if (inode != 0 && listeners->count < LISTENERS_MAX && option(fd, SO_DOMAIN) == AF_INET &&
-        option(fd, SO_ACCEPTCONN) != 0) {
+    if (inode != 0 && listeners->count < LISTENERS_MAX && socket_option(fd, SO_DOMAIN) == AF_INET &&
+        socket_option(fd, SO_ACCEPTCONN) != 0) {
         listeners->of[listeners->count].fd = fd;
         listeners->of[listeners->count].inode = inode;
         listeners->count++;
@@ -37,21 +29,8 @@ static void consider(struct listeners *listeners, int fd)
 
 void listeners_find(struct listeners *out)
 {
-    DIR *dir = opendir("/proc/self/fd");
-    const struct dirent *entry;
-
     out->count = 0;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
-        char *end;
-        long fd = strtol(entry->d_name, &end, 10);
-
-        if (*end == '\0') {
-            consider(out, (int)fd);
-        }
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
+    descriptors_each(consider, out);
 }
 
 static bool has(const struct listeners *listeners, ino_t inode)

@@ -108,6 +108,7 @@ static void exec_with_ucx_environment(const struct config *config, const char *f
         return;
     }
     link_environment(config->net_device);
+    link_environment_class(config_dscp(config), config->service_level);
     const char *argv[6] = {"tierckptd"};
     size_t n = 1;
     if (file != NULL && realpath(file, path) != NULL) {

@@ -456,6 +456,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .device = c->net_device,
         .address = c->net_address,
         .port = c->net_port ? (uint16_t)c->net_port : port_before(agent),
+        .tos = (uint8_t)(config_dscp(c) << 2),
         .heartbeat_ms = c->heartbeat_ms,
         .timeout_ms = c->peer_timeout_ms,
         .round_ms = round_ms(c),

@@ -3,6 +3,7 @@
  * environment. */
 #include "base/config.h"
 #include "base/address_list.h"
+#include "base/dscp.h"
 #include "base/field.h"
 #include "base/listen_address.h"
 #include "base/path.h"
@@ -86,6 +87,12 @@ static const struct field fields[] = {
     {NUMBER(net_port, 0, 65535), .default_text = "0",
      .help = "TCP port on which the agent listens for other agents, the same on each of its addresses; 0: any free "
              "port"},
+    {TEXT(traffic_class),
+     .help =
+         "class of what agents send, for switches that give classes priorities: a DSCP name such as \"cs1\", \"le\" or "
+         "\"af11\", or its number from 0 to 63; over TCP and RDMA; default: the system's"},
+    {NUMBER(service_level, 0, 15), .default_text = "0",
+     .help = "service level of what agents send over RDMA, for networks that give these priorities; 0: UCX chooses it"},
     {TEXT(metrics_listen),
      .help = "HOST:PORT at which the agent serves metrics to Prometheus, without authentication (GET /metrics); "
              "without a host, on the loopback interface only; port 0: any free port; default: none"},
@@ -464,6 +471,24 @@ static tck_status_t check_network(const struct config *config, struct error *err
     return TCK_OK;
 }
 
+uint32_t config_dscp(const struct config *config)
+{
+    uint32_t dscp = 0;
+    return dscp_read(config->traffic_class, &dscp) ? dscp : 0;
+}
+
+static tck_status_t check_class(const struct config *config, struct error *err)
+{
+    uint32_t ignored;
+    if (config->traffic_class[0] != '\0' && !dscp_read(config->traffic_class, &ignored)) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "traffic_class: \"%s\" is not the name of a DSCP class, as \"cs1\", \"af11\", \"le\" or "
+                         "\"ef\" are, nor its number from 0 to 63",
+                         config->traffic_class);
+    }
+    return TCK_OK;
+}
+
 /* Rules between several fields, and those that no type of field has. */
 static tck_status_t check(const struct config *config, struct error *err)
 {
@@ -480,6 +505,7 @@ static tck_status_t check(const struct config *config, struct error *err)
                          config->peer_timeout_ms, config->heartbeat_ms);
     }
     tck_status_t status = check_network(config, err);
+    status = status == TCK_OK ? check_class(config, err) : status;
     return status == TCK_OK ? check_metrics(config, err) : status;
 }
 

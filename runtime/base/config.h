@@ -6,6 +6,7 @@
 #include "base/config_names.h"
 
 #define CONFIG_NET        96 /* bytes of a list of interfaces or of their addresses, its NUL included */
+#define CONFIG_CLASS      8  /* bytes of the name of a class of traffic, its NUL included */
 #define CONFIG_LISTEN     64 /* bytes of an address to listen at, its NUL included */
 #define CONFIG_COPIES_MAX 5  /* the node's own copy, and as many holders of a shard as the core allows */
 
@@ -36,6 +37,8 @@ struct config {
     char net_address[CONFIG_NET]; /* addresses other agents use, one for each interface; "" = the first IPv4 address of
                                      each net_device */
     uint32_t net_port;            /* 0: any */
+    char traffic_class[CONFIG_CLASS];   /* of what agents send (dscp.h); "": the system's */
+    uint32_t service_level;             /* the same of RDMA; 0: what UCX chooses */
     char metrics_listen[CONFIG_LISTEN]; /* HOST:PORT of the agent's metrics (listen_address.h); "": none */
     char metrics_textfile[CONFIG_PATH]; /* the same metrics, for node_exporter; "": none */
     char trace_dir[CONFIG_PATH];        /* where a trace of each node is written; "": none */
@@ -83,6 +86,9 @@ must_check tck_status_t config_load(const char *file, const char *text, struct c
 
 /* The same without a file and a text: the configuration of a job that sets no key. Its save_dir is empty. */
 must_check tck_status_t config_defaults(struct config *out, struct error *err);
+
+/* The code point of traffic_class; 0: the system's. */
+uint32_t config_dscp(const struct config *config);
 
 /* The effective configuration as a JSON object (config_load reads it back to the same). Caller frees. */
 json_t *config_json(const struct config *config);

@@ -96,6 +96,11 @@ bool link_is_listening(const struct link *link)
     return true;
 }
 
+void link_environment_class(uint32_t dscp, uint32_t service_level)
+{
+    (void)dscp, (void)service_level;
+}
+
 void link_environment(const char *device)
 {
     (void)device;

@@ -320,6 +320,29 @@ Test(config, takes_several_interfaces_and_addresses)
     cr_expect_str_eq(config.net_address, "10.0.0.1,10.0.1.1");
 }
 
+Test(config, takes_a_class_of_traffic_by_name_or_number)
+{
+    struct config config = loaded("{\"save_dir\":\"/s\"}");
+    cr_expect_eq(config_dscp(&config), 0);
+    config = loaded("{\"save_dir\":\"/s\",\"traffic_class\":\"CS1\"}");
+    cr_expect_eq(config_dscp(&config), 8);
+    config = loaded("{\"save_dir\":\"/s\",\"traffic_class\":\"le\"}");
+    cr_expect_eq(config_dscp(&config), 1);
+    config = loaded("{\"save_dir\":\"/s\",\"traffic_class\":\"63\",\"service_level\":3}");
+    cr_expect_eq(config_dscp(&config), 63);
+    cr_expect_eq(config.service_level, 3);
+    const char *const bad[] = {"cs8", "64", "-1", "8 ", "0x8", " 8"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char member[64], text[200];
+        snprintf(member, sizeof(member), "\"traffic_class\":\"%s\"", bad[i]);
+        snprintf(text, sizeof(text),
+                 "traffic_class: \"%s\" is not the name of a DSCP class, as \"cs1\", \"af11\", \"le\" or \"ef\" are, "
+                 "nor its number from 0 to 63",
+                 bad[i]);
+        expect_refused(member, text);
+    }
+}
+
 Test(config, refuses_what_is_no_list_of_interfaces_or_addresses)
 {
     expect_refused("\"net_device\":\"eth0, eth1\"",

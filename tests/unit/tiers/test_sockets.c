@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Marked sockets, and UCX's environment for the class of RDMA. */
+#include "tiers/link.h"
+#include "tiers/sockets.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CS1 0x20
+
+static int tos_of(int fd)
+{
+    int tos = -1;
+    socklen_t len = sizeof(tos);
+    cr_assert_eq(getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &len), 0);
+    return tos;
+}
+
+static int listen_here(struct sockaddr_in *at)
+{
+    socklen_t len = sizeof(*at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    cr_assert_eq(bind(fd, (struct sockaddr *)at, sizeof(*at)), 0);
+    cr_assert_eq(listen(fd, 4), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)at, &len), 0);
+    return fd;
+}
+
+static int connect_to(const struct sockaddr_in *at)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert_eq(connect(fd, (const struct sockaddr *)at, sizeof(*at)), 0);
+    return fd;
+}
+
+Test(sockets, marks_connections_and_what_listeners_accept_later)
+{
+    struct sockaddr_in at;
+    int listener = listen_here(&at), before = connect_to(&at);
+    cr_assert(sockets_mark(CS1));
+    cr_expect_eq(tos_of(listener), CS1);
+    cr_expect_eq(tos_of(before), CS1);
+    int later = connect_to(&at);
+    cr_expect_eq(tos_of(later), 0, "nobody has marked it yet");
+    close(accept(listener, NULL, NULL));
+    int accepted = accept(listener, NULL, NULL);
+    cr_expect_eq(tos_of(accepted), CS1);
+    cr_assert(sockets_mark(CS1));
+    cr_expect_eq(tos_of(later), CS1);
+}
+
+Test(sockets, leaves_other_descriptors_alone)
+{
+    int udp = socket(AF_INET, SOCK_DGRAM, 0), pair[2];
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    cr_assert(sockets_mark(CS1));
+    cr_expect_eq(tos_of(udp), 0);
+}
+
+Test(link_environment_class, sets_what_the_user_has_not_set)
+{
+    unsetenv("UCX_IB_TRAFFIC_CLASS");
+    unsetenv("UCX_IB_SL");
+    link_environment_class(0, 0);
+    cr_expect_null(getenv("UCX_IB_TRAFFIC_CLASS"), "UCX chooses");
+    cr_expect_null(getenv("UCX_IB_SL"));
+    link_environment_class(26, 3);
+    cr_expect_str_eq(getenv("UCX_IB_TRAFFIC_CLASS"), "106", "what UCX itself uses for RoCE: af31, and capable of ECN");
+    cr_expect_str_eq(getenv("UCX_IB_SL"), "3");
+    link_environment_class(8, 4);
+    cr_expect_str_eq(getenv("UCX_IB_TRAFFIC_CLASS"), "106");
+    cr_expect_str_eq(getenv("UCX_IB_SL"), "3");
+}
