@@ -194,6 +194,76 @@ Test(pacing, holds_back_at_most_half_of_the_time_after_which_a_version_is_aborte
     cr_assert_eq(sent >= 250, true, "only %u of 250 chunks in half of version_timeout_ms", sent);
 }
 
+/* ---- a training whose all-reduce takes the last 40 of each 100 ms ---- */
+
+#define STEP       (100 * MS)
+#define COMPUTES   (60 * MS)
+#define FIRST_STEP 1001u
+
+static uint64_t train_from_ns; /* 0: the counters are the system's */
+static uint64_t gap_step;      /* its all-reduce pauses from 70 to 85 ms */
+
+bool __real_nic_counter_read(const struct nic_counter *c, uint64_t *out);
+bool __wrap_nic_counter_read(const struct nic_counter *c, uint64_t *out);
+bool __wrap_nic_counter_read(const struct nic_counter *c, uint64_t *out)
+{
+    if (train_from_ns == 0) {
+        return __real_nic_counter_read(c, out);
+    }
+    uint64_t steps = (fake_ns - train_from_ns) / STEP, in_step = (fake_ns - train_from_ns) % STEP;
+    uint64_t sends_ns = in_step > COMPUTES ? in_step - COMPUTES : 0;
+    if (FIRST_STEP + steps == gap_step && in_step > 70 * MS) {
+        sends_ns = 10 * MS + (in_step > 85 * MS ? in_step - 85 * MS : 0);
+    }
+    shared.step_ns = STEP;
+    shared.step_at_ns = train_from_ns + steps * STEP;
+    shared.current_step = FIRST_STEP + steps;
+    *out = (steps * (STEP - COMPUTES) + sends_ns) * MIB / MS;
+    return true;
+}
+
+/* Runs the loop until so long after the begin of a step. */
+static void run_to(uint64_t step, uint64_t in_step_ms)
+{
+    uint64_t to_ns = train_from_ns + (step - FIRST_STEP) * STEP + in_step_ms * MS;
+    struct loop_timer *stop;
+    cr_assert_eq(loop_timer_add(loop, (loop_fn *)loop_stop, loop, &stop), TCK_OK);
+    loop_timer_set(stop, (to_ns - fake_ns) / MS, false);
+    loop_run(loop);
+    loop_timer_remove(stop);
+}
+
+static bool is_measured_as_quiet(uint64_t step)
+{
+    return inflation_window(TERM, step + 1) == WINDOW_QUIET;
+}
+
+Test(pacing, copies_do_not_go_into_a_gap_of_an_all_reduce)
+{
+    for (uint64_t i = 1; i <= 3; i++) {
+        fake_ns += 60 * S;
+        step_to(100 * i);
+        pacing_begin(pacing, LANE_COPIES, (struct version){TERM, 100 * i}, 1000 * MIB);
+        if (i < 3) {
+            pacing_end(pacing, LANE_COPIES);
+        }
+    }
+    train_from_ns = fake_ns;
+    tick_ns = MS / 4;
+    gap_step = FIRST_STEP + 20;
+    while (is_measured_as_quiet(gap_step) || is_measured_as_quiet(gap_step + 1)) {
+        gap_step++;
+    }
+    run_to(gap_step, 77);
+    cr_expect_not(pacing_take(pacing, LANE_COPIES, CHUNK), "the all-reduce is not over");
+    run_to(gap_step + 1, 20);
+    cr_expect(pacing_take(pacing, LANE_COPIES, CHUNK), "the training computes");
+    run_to(gap_step + 2, 58);
+    cr_expect_not(pacing_take(pacing, LANE_COPIES, CHUNK), "the all-reduce is about to begin");
+}
+
+/* ---- counters ---- */
+
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
