@@ -160,6 +160,17 @@ static void write_rate(FILE *to, const char *what, double bytes_per_second)
     fprintf(to, ", %s %s%s", what, rate, bytes_per_second >= 1 ? "/s" : "");
 }
 
+/* Why a version that is not committed or published yet is not, as far as pacing is the reason. */
+static void write_left(FILE *to, uint64_t left_bytes, const char *wait_for)
+{
+    char left[32];
+    if (left_bytes == 0) {
+        return;
+    }
+    text_bytes(left_bytes, left, sizeof(left));
+    fprintf(to, " (%s left%s%s)", left, wait_for[0] != '\0' ? ", waiting for " : "", wait_for);
+}
+
 /* How fast copies and drains go, and what they cost. */
 static void write_pacing(FILE *to, const json_t *pacing)
 {
@@ -169,7 +180,9 @@ static void write_pacing(FILE *to, const json_t *pacing)
     }
     fprintf(to, "pacing");
     write_rate(to, "copies", real_of(pacing, "copies_bytes_per_second"));
+    write_left(to, number_of(pacing, "copies_left_bytes"), text_of(pacing, "copies_wait_for"));
     write_rate(to, "drain", real_of(pacing, "drain_bytes_per_second"));
+    write_left(to, number_of(pacing, "drain_left_bytes"), text_of(pacing, "drain_waits_for"));
     if (number_of(pacing, "pairs") == 0) {
         fprintf(to, "; step inflation is not known yet (target %.3g %%)\n", 100 * target);
         return;

@@ -11,7 +11,9 @@ is_paced() { # NODE: its copies have a rate
 import json, sys
 sys.exit(json.load(sys.stdin)["pacing"]["copies_bytes_per_second"] < 1e6)' 2>/dev/null
 }
+says_why() { ask a status | grep -qE '^pacing, copies [^(]*/s \([0-9.]+ [KM]iB left, waiting for (its turn|a pause of the network|the end of steps that are measured without it)\), drain '; }
 wait_for 60 is_paced a || die "no rate: $(ask a status)"
-ask a status | grep -qE '^pacing, copies .*/s, drain .*; step inflation ' || die "the status does not show it: $(ask a status)"
+wait_for 60 says_why || die "the status does not say for what copies wait: $(ask a status)"
+ask a status | grep -qE '^pacing, copies .*/s.*, drain .*; step inflation ' || die "the status does not show it: $(ask a status)"
 all_end
 wait_for 20 has_commits a 6 || die "only $(commits a) commits of 7"

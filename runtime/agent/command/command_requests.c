@@ -229,6 +229,15 @@ static uint64_t node_count(const struct report *r)
     return count;
 }
 
+static const char *wait_text(enum pacing_wait wait)
+{
+    static const char *const texts[] = {[PACING_GOES] = "",
+                                        [PACING_RATE] = "its turn",
+                                        [PACING_QUIET] = "the end of steps that are measured without it",
+                                        [PACING_NETWORK] = "a pause of the network"};
+    return texts[wait];
+}
+
 static json_t *pacing_json(const struct pacing_figures *f)
 {
     json_t *json = json_object();
@@ -236,6 +245,10 @@ static json_t *pacing_json(const struct pacing_figures *f)
     json_add_f64(json, "spread", f->spread);
     json_add_f64(json, "copies_bytes_per_second", f->rate[LANE_COPIES]);
     json_add_f64(json, "drain_bytes_per_second", f->rate[LANE_DRAIN]);
+    json_add_u64(json, "copies_left_bytes", f->left[LANE_COPIES]);
+    json_add_u64(json, "drain_left_bytes", f->left[LANE_DRAIN]);
+    json_add_str(json, "copies_wait_for", wait_text(f->wait[LANE_COPIES]));
+    json_add_str(json, "drain_waits_for", wait_text(f->wait[LANE_DRAIN]));
     json_add_bool(json, "reads_network_counters", f->gated);
     json_add_u64(json, "pairs", f->inflation.pairs);
     if (f->inflation.pairs > 0) {

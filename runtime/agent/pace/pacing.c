@@ -31,8 +31,8 @@
 
 struct pace_state {
     struct pace_lane lane;
-    uint32_t ops; /* under way */
-    bool held;
+    uint32_t ops;          /* under way */
+    enum pacing_wait wait; /* of one of them, until the timer lets it ask again */
     double rate;
 };
 
@@ -190,8 +190,8 @@ static void on_timer(void *ctx)
         watch_network(p, clock_ns());
     }
     for (enum lane i = 0; i < LANES; i++) {
-        if (p->lanes[i].held) {
-            p->lanes[i].held = false;
+        if (p->lanes[i].wait != PACING_GOES) {
+            p->lanes[i].wait = PACING_GOES;
             p->needs.resume(p->needs.ctx, i);
         }
     }
@@ -255,22 +255,29 @@ static bool disturbs(const struct pacing *p, uint64_t bytes, uint64_t now_ns)
     return !phase_fits(&p->phase, bytes, now_ns) || net_steps_busy(&p->steps, now_ns, phase_needs_ns(&p->phase, bytes));
 }
 
-static bool may_send(const struct pacing *p, enum lane lane, uint64_t bytes, uint64_t now_ns)
+static enum pacing_wait waits_for(const struct pacing *p, enum lane lane, uint64_t bytes, uint64_t now_ns)
 {
     const struct pace_lane *l = &p->lanes[lane].lane;
     uint64_t interval = interval_ns(p, lane, now_ns);
-    if (pace_must(l, interval, now_ns)) {
-        return true;
+    if (interval == 0 || pace_must(l, interval, now_ns)) {
+        return PACING_GOES;
     }
-    return pace_may(l, interval, now_ns) && !is_quiet(p) && (lane != LANE_COPIES || !disturbs(p, bytes, now_ns));
+    if (!pace_may(l, interval, now_ns)) {
+        return PACING_RATE;
+    }
+    if (is_quiet(p)) {
+        return PACING_QUIET;
+    }
+    return lane == LANE_COPIES && disturbs(p, bytes, now_ns) ? PACING_NETWORK : PACING_GOES;
 }
 
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes)
 {
     struct pace_state *s = &p->lanes[lane];
     uint64_t now_ns = clock_ns(), interval = interval_ns(p, lane, now_ns);
-    if (interval != 0 && !may_send(p, lane, bytes, now_ns)) {
-        s->held = true;
+    enum pacing_wait wait = waits_for(p, lane, bytes, now_ns);
+    if (wait != PACING_GOES) {
+        s->wait = wait;
         start_timer(p);
         return false;
     }
@@ -293,7 +300,8 @@ struct pacing_figures pacing_figures(const struct pacing *p)
                                .inflation = p->governor.estimate};
     for (int i = 0; i < LANES; i++) {
         f.rate[i] = p->lanes[i].rate;
-        f.held[i] = p->lanes[i].held;
+        f.left[i] = p->lanes[i].lane.left;
+        f.wait[i] = f.left[i] > 0 ? p->lanes[i].wait : PACING_GOES;
     }
     return f;
 }

@@ -44,13 +44,22 @@ void pacing_end(struct pacing *p, enum lane lane);
 /* tier_pace.take. */
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes);
 
+/* For what the next bytes of a lane wait. */
+enum pacing_wait {
+    PACING_GOES,
+    PACING_RATE,    /* the rate */
+    PACING_QUIET,   /* the end of steps that are measured without copies and drains */
+    PACING_NETWORK, /* a pause of the network */
+};
+
 /* For reports. */
 struct pacing_figures {
-    double target;      /* 0: nothing is throttled */
-    double spread;      /* part of an interval that a version's bytes are spread over */
-    double rate[LANES]; /* bytes per second, the last one that was in force; 0: none was */
-    bool held[LANES];   /* something is throttled now */
-    bool gated;         /* the network's counters are read */
+    double target;                /* 0: nothing is throttled */
+    double spread;                /* part of an interval that a version's bytes are spread over */
+    double rate[LANES];           /* bytes per second, the last one that was in force; 0: none was */
+    uint64_t left[LANES];         /* bytes that are not sent yet */
+    enum pacing_wait wait[LANES]; /* for what they wait now */
+    bool gated;                   /* the network's counters are read */
     struct inflation inflation;
 };
 struct pacing_figures pacing_figures(const struct pacing *p);

@@ -114,7 +114,11 @@ Test(pacing, spreads_copies_over_half_of_the_time_between_versions_at_first)
     cr_assert_float_eq(pacing_figures(pacing).rate[LANE_COPIES], 200.0 * MIB, MIB);
     uint32_t sent = chunks_in(LANE_COPIES, 1000);
     cr_assert(sent >= 45 && sent <= 56, "%u chunks in a second, 50 are due", sent);
-    cr_assert(pacing_figures(pacing).held[LANE_COPIES]);
+    cr_assert_eq(pacing_figures(pacing).wait[LANE_COPIES], PACING_RATE);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 1000 * MIB - sent * CHUNK);
+    pacing_end(pacing, LANE_COPIES);
+    cr_assert_eq(pacing_figures(pacing).wait[LANE_COPIES], PACING_GOES);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 0);
 }
 
 Test(pacing, a_drain_has_a_lane_of_its_own)
@@ -256,6 +260,7 @@ Test(pacing, copies_do_not_go_into_a_gap_of_an_all_reduce)
     }
     run_to(gap_step, 77);
     cr_expect_not(pacing_take(pacing, LANE_COPIES, CHUNK), "the all-reduce is not over");
+    cr_expect_eq(pacing_figures(pacing).wait[LANE_COPIES], PACING_NETWORK);
     run_to(gap_step + 1, 20);
     cr_expect(pacing_take(pacing, LANE_COPIES, CHUNK), "the training computes");
     run_to(gap_step + 2, 58);
