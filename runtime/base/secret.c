@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The job's secret: read from a user's file or made once for the whole job, and the MACs and digests made of it. */
+ * The job's secret: read from a user's file or made once for the whole job, and the MACs made of it. */
 #include "base/secret.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/params.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,52 +14,10 @@
 #define USER_FILE_MAX 4096
 #define TEMP_NAME_MAX 256
 
-tck_status_t random_bytes(void *out, size_t len)
-{
-    uint8_t *to = out;
-    while (len > 0) {
-        ssize_t n = getrandom(to, len, 0);
-        if (n < 0 && errno != EINTR) {
-            return status_of_errno(errno);
-        }
-        if (n > 0) {
-            to += n;
-            len -= (size_t)n;
-        }
-    }
-    return TCK_OK;
-}
-
-/* libcrypto could not compute (out of memory): the result must not equal anything that a peer could send. */
-static void fail_closed(uint8_t out[MAC_BYTES])
-{
-    if (random_bytes(out, MAC_BYTES) != TCK_OK) {
-        memset(out, 0xff, MAC_BYTES);
-    }
-}
-
-void sha256(const void *data, size_t len, uint8_t out[MAC_BYTES])
-{
-    if (EVP_Digest(data, len, out, NULL, EVP_sha256(), NULL) != 1) {
-        fail_closed(out);
-    }
-}
-
 void secret_mac(const struct secret *secret, const char *label, const void *data, size_t len, uint8_t out[MAC_BYTES])
 {
-    char digest[] = "SHA256";
-    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
-                                 OSSL_PARAM_construct_end()};
-    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    EVP_MAC_CTX *ctx = hmac == NULL ? NULL : EVP_MAC_CTX_new(hmac);
-    size_t written = 0;
-    if (ctx == NULL || EVP_MAC_init(ctx, secret->bytes, SECRET_BYTES, params) != 1 ||
-        EVP_MAC_update(ctx, (const uint8_t *)label, strlen(label)) != 1 || EVP_MAC_update(ctx, data, len) != 1 ||
-        EVP_MAC_final(ctx, out, &written, MAC_BYTES) != 1 || written != MAC_BYTES) {
-        fail_closed(out);
-    }
-    EVP_MAC_CTX_free(ctx);
-    EVP_MAC_free(hmac);
+    hmac_sha256((struct crypto_bytes){secret->bytes, SECRET_BYTES}, (struct crypto_bytes){label, strlen(label)},
+                (struct crypto_bytes){data, len}, out);
 }
 
 bool mac_equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES])

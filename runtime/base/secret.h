@@ -3,12 +3,12 @@
 #ifndef TCK_BASE_SECRET_H
 #define TCK_BASE_SECRET_H
 
-#include "base/status.h"
+#include "base/crypto.h"
 #include <stdbool.h>
 
 #define SECRET_BYTES 32
 #define NONCE_BYTES  16
-#define MAC_BYTES    32
+#define MAC_BYTES    SHA256_BYTES
 
 struct secret {
     uint8_t bytes[SECRET_BYTES];
@@ -27,10 +27,8 @@ must_check tck_status_t secret_of_line(const char *line, size_t len, const char 
 void secret_wipe_line(char *line, size_t len);
 void secret_wipe(struct secret *secret);
 
-must_check tck_status_t random_bytes(void *out, size_t len);
 /* HMAC-SHA256(secret, label || data). */
 void secret_mac(const struct secret *secret, const char *label, const void *data, size_t len, uint8_t out[MAC_BYTES]);
-void sha256(const void *data, size_t len, uint8_t out[MAC_BYTES]);
 /* In constant time. */
 bool mac_equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES]);
 
