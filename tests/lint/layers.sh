@@ -35,7 +35,7 @@ door() {
     files=$(grep -rlE "^#include [<\"]([^>\"]*/)?$1[>\"]" include runtime tiers recovery --include='*.c' --include='*.h' --include='*.cu' | sort)
     [ "$(printf '%s' "$files" | grep -c .)" -le 1 ] || complain "$1 is included by more than one file:" $files
 }
-for header in ucp.h log_def.h c.h liburing.h microhttpd.h curses.h curl.h cuda_runtime.h cuda_runtime_api.h nccl.h cJSON.h crc.h xxhash.h hmac.h evp.h; do
+for header in ucp.h log_def.h c.h liburing.h microhttpd.h curses.h curl.h cuda_runtime.h cuda_runtime_api.h nccl.h cJSON.h crc.h xxhash.h hmac.h evp.h expat.h; do
     door "$header"
 done
 exit $bad
