@@ -143,21 +143,17 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
     return size * count;
 }
 
-/* Whether this answer's body is what the caller's buffer is for, and not an error document. */
-static bool is_for_buffer(struct transfer *t)
+static long status_of(const struct transfer *t)
 {
     long status = 0;
-    if (t->request->into == NULL) {
-        return false;
-    }
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
-    return status == 206 || (status == 200 && t->request->into_whole);
+    return status;
 }
 
-static bool collect(struct transfer *t, const char *data, size_t len)
+static bool collect(struct transfer *t, const char *data, size_t len, uint64_t max)
 {
     struct http_answer *out = t->out;
-    if (len > t->request->collect_max - out->body_bytes) {
+    if (len > max - out->body_bytes) {
         out->end = HTTP_TOO_BIG;
         return false;
     }
@@ -182,20 +178,34 @@ static bool collect(struct transfer *t, const char *data, size_t len)
     return true;
 }
 
+static bool fill(struct transfer *t, const char *data, size_t len)
+{
+    struct http_answer *out = t->out;
+    if (len > t->request->into_bytes - out->filled) {
+        out->end = HTTP_TOO_BIG;
+        return false;
+    }
+    memcpy((char *)t->request->into + out->filled, data, len);
+    out->filled += len;
+    return true;
+}
+
+/* The caller's buffer is for what was asked for, and not for an error document, of which the beginning suffices. */
 static size_t on_body(char *data, size_t size, size_t count, void *ctx)
 {
     struct transfer *t = ctx;
     size_t len = size * count;
-    if (!is_for_buffer(t)) {
-        return collect(t, data, len) ? len : 0;
+    long status = status_of(t);
+    bool taken;
+    if (status >= 300) {
+        size_t room = HTTP_ERROR_MAX - t->out->body_bytes;
+        taken = collect(t, data, len < room ? len : room, HTTP_ERROR_MAX);
+    } else if (t->request->into != NULL && (status == 206 || t->request->into_whole)) {
+        taken = fill(t, data, len);
+    } else {
+        taken = collect(t, data, len, t->request->collect_max);
     }
-    if (len > t->request->into_bytes - t->out->filled) {
-        t->out->end = HTTP_TOO_BIG;
-        return 0;
-    }
-    memcpy((char *)t->request->into + t->out->filled, data, len);
-    t->out->filled += len;
-    return len;
+    return taken ? len : 0;
 }
 
 static void set_limits(CURL *curl, const struct http_request *request)

@@ -28,7 +28,7 @@ struct http_request {
     void *into; /* where the body of an answer 206 goes, or 200 if into_whole; NULL: collected */
     uint64_t into_bytes;
     bool into_whole;
-    uint64_t collect_max; /* of a body that is collected */
+    uint64_t collect_max; /* of a body that is collected; of an answer that is an error, HTTP_ERROR_MAX are kept */
     uint32_t total_ms;
     uint32_t quiet_s;            /* given up if less than HTTP_SLOW_BYTES_S moved for this long; 0: no limit */
     bool direct;                 /* never through a proxy */
@@ -37,6 +37,7 @@ struct http_request {
     void *moved_ctx;
 };
 
+#define HTTP_ERROR_MAX    (64u << 10)
 #define HTTP_CONNECT_MS   10000
 #define HTTP_SLOW_BYTES_S 1024
 

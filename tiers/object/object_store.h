@@ -10,7 +10,7 @@
  *     TCK_ERR_NOENT     no such key (or bucket: the text says which)
  *     TCK_ERR_EXIST     create: another value is there
  *     TCK_ERR_DENIED    the server refuses these credentials or this request
- *     TCK_ERR_TIMEOUT   not decided within the deadline; whether it took effect is unknown
+ *     TCK_ERR_TIMEDOUT  not decided within the deadline; whether it took effect is unknown
  *     TCK_ERR_CORRUPT   the bytes or the answer are not what was sent or asked for
  *     TCK_ERR_CANCELED  object_store_cancel was called, or *call->canceled was set */
 #ifndef TCK_TIERS_OBJECT_STORE_H
@@ -73,8 +73,8 @@ struct object_ops {
     /* Stores a value, replacing what is there. */
     tck_status_t (*put)(struct object_store *s, const struct object_call *call, const char *key,
                         const struct object_bytes *value, struct error *err);
-    /* Stores it only if the key is free. A conflict after a lost answer is resolved by reading back: TCK_OK if the
-     * same bytes are there, which is why each writer's value must be its own. */
+    /* Stores it only if the key is free. A conflict is resolved by reading back, because the answer to an attempt may
+     * have been lost: TCK_OK if the same bytes are there, which is why each writer's value must be its own. */
     tck_status_t (*create)(struct object_store *s, const struct object_call *call, const char *key,
                            const struct object_bytes *value, struct error *err);
     /* The whole value, at most max bytes; NUL-terminated, the caller frees it. Larger: TCK_ERR_TOOBIG or the nearest
@@ -101,6 +101,7 @@ struct object_ops {
     /* Frees the upload, whatever the outcome. */
     tck_status_t (*upload_finish)(struct object_store *s, const struct object_call *call, struct object_upload *upload,
                                   const struct object_part *parts, uint32_t count, struct error *err);
+    /* Frees the upload, whatever the outcome. One that does not exist is no error. */
     tck_status_t (*upload_abort)(struct object_store *s, const struct object_call *call, struct object_upload *upload,
                                  struct error *err);
     /* The uploads below prefix that were begun and neither finished nor aborted; each is the caller's. */

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Listings of a store, all pages, as object_store.h describes them. */
+#ifndef TCK_TIERS_S3_LIST_H
+#define TCK_TIERS_S3_LIST_H
+
+#include "tiers/object/object_store.h"
+
+tck_status_t s3_list(struct object_store *store, const struct object_call *call, const char *prefix, bool folders,
+                     struct object_listing *out, struct error *err);
+tck_status_t s3_uploads(struct object_store *store, const struct object_call *call, const char *prefix,
+                        struct object_upload **out, size_t *count_out, struct error *err);
+
+#endif
