@@ -155,6 +155,16 @@ frameworks_environment() {
         "$top/python/hyperpod"
 }
 
+# Servers with the interface of S3, for the suite s3: build/s3.
+s3_environment() {
+    local venv=$top/build/s3
+    if [ ! -x "$venv/bin/python" ]; then
+        say "Creating a Python environment in build/s3"
+        python3 -m venv "$venv" || return 1
+    fi
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/s3/requirements.txt"
+}
+
 # The environment of the programs that are killed and resumed: build/programs; its folder "beside" has packages that
 # would disturb other programs.
 programs_environment() {

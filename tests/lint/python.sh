@@ -10,6 +10,6 @@ python=$top/build/venv/bin/python
 "$python" -c 'import mypy, ruff, torch' 2>/dev/null || { echo "$python has no mypy, ruff or torch"; exit 77; }
 
 bad=0
-"$python" -m ruff check --quiet python deploy/kubernetes tests/frameworks tests/model_changes tests/ops tests/programs/*.py tests/python tests/seeds || bad=1
+"$python" -m ruff check --quiet python deploy/kubernetes tests/frameworks tests/model_changes tests/ops tests/programs/*.py tests/python tests/s3 tests/seeds || bad=1
 "$python" -m mypy --no-error-summary || bad=1
 exit $bad

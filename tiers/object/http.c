@@ -200,7 +200,8 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     if (status >= 300) {
         size_t room = HTTP_ERROR_MAX - t->out->body_bytes;
         taken = collect(t, data, len < room ? len : room, HTTP_ERROR_MAX);
-    } else if (t->request->into != NULL && (status == 206 || t->request->into_whole)) {
+    } else if (t->request->into != NULL &&
+               (status == 206 || t->request->into_whole || t->out->headers.range_total != HTTP_NO_LENGTH)) {
         taken = fill(t, data, len);
     } else {
         taken = collect(t, data, len, t->request->collect_max);

@@ -25,7 +25,7 @@ struct http_request {
     const char *const *headers; /* whole lines, up to a NULL */
     const void *body;           /* sent from where it is; for PUT and POST */
     uint64_t body_bytes;
-    void *into; /* where the body of an answer 206 goes, or 200 if into_whole; NULL: collected */
+    void *into; /* where the body goes of an answer that is a range, or of any 2xx if into_whole; NULL: collected */
     uint64_t into_bytes;
     bool into_whole;
     uint64_t collect_max; /* of a body that is collected; of an answer that is an error, HTTP_ERROR_MAX are kept */

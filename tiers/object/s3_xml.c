@@ -20,6 +20,7 @@ static const struct {
     {"ListBucketResult", S3_DOC_LIST},
     {"ListMultipartUploadsResult", S3_DOC_UPLOADS},
     {"InitiateMultipartUploadResult", S3_DOC_INITIATED},
+    {"InitiateMultipartUpload", S3_DOC_INITIATED}, /* of rclone */
     {"CompleteMultipartUploadResult", S3_DOC_COMPLETED},
     {"AssumeRoleWithWebIdentityResponse", S3_DOC_ROLE},
 };
@@ -45,6 +46,7 @@ static const struct {
     TEXT("ListMultipartUploadsResult/NextKeyMarker", next_key),
     TEXT("ListMultipartUploadsResult/NextUploadIdMarker", next_upload_id),
     TEXT("InitiateMultipartUploadResult/UploadId", upload_id),
+    TEXT("InitiateMultipartUpload/UploadId", upload_id),
     TEXT("CompleteMultipartUploadResult/ETag", etag),
     TEXT(ROLE("AccessKeyId"), access_key),
     TEXT(ROLE("SecretAccessKey"), secret_key),

@@ -76,6 +76,18 @@ Test(s3_xml, uploads_have_keys_ids_and_two_markers)
     s3_document_free(&document);
 }
 
+Test(s3_xml, an_upload_that_was_begun_has_an_id_under_both_names)
+{
+    cr_assert_eq(decode("<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"),
+                 TCK_OK);
+    cr_assert_str_eq(document.upload_id, "u");
+    s3_document_free(&document);
+    cr_assert_eq(decode("<InitiateMultipartUpload><UploadId>u</UploadId></InitiateMultipartUpload>"), TCK_OK);
+    cr_assert_eq(document.kind, S3_DOC_INITIATED);
+    cr_assert_str_eq(document.upload_id, "u");
+    s3_document_free(&document);
+}
+
 Test(s3_xml, a_role_has_credentials)
 {
     cr_assert_eq(decode("<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"

@@ -1,0 +1,59 @@
+"""Servers, started once each; those that are not installed are skipped."""
+
+import itertools
+
+import boto3
+import pytest
+from proxy import Proxy
+from servers import KEY, SECRET, Driver, Moto, Rclone, SeaweedFS
+
+numbers = itertools.count()
+
+
+def serve(kind, tmp_path_factory):
+    server = kind(tmp_path_factory.mktemp(kind.__name__))
+    client = boto3.client("s3", endpoint_url=server.url, aws_access_key_id=KEY, aws_secret_access_key=SECRET,
+                          region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    server.boto = client
+    return server
+
+
+@pytest.fixture(scope="session", params=[SeaweedFS, Moto, Rclone], ids=["seaweedfs", "moto", "rclone"])
+def server(request, tmp_path_factory):
+    server = serve(request.param, tmp_path_factory)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory):
+    server = serve(SeaweedFS, tmp_path_factory)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def prefix():
+    return f"job{next(numbers)}/a"
+
+
+@pytest.fixture
+def make(prefix):
+    """make(endpoint, **environment): a driver below the test's prefix."""
+    drivers = []
+
+    def new(endpoint, **environment):
+        drivers.append(Driver(f"s3://bucket/{prefix}", endpoint, **environment))
+        return drivers[-1]
+
+    yield new
+    for driver in drivers:
+        driver.close()
+
+
+@pytest.fixture
+def proxy(seaweedfs):
+    proxy = Proxy(seaweedfs.port)
+    yield proxy
+    proxy.close()

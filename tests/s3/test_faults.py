@@ -1,0 +1,216 @@
+"""Our client behind a proxy that cuts, delays, repeats and damages; and its own limits."""
+
+import subprocess
+import time
+
+import pytest
+from proxy import Proxy
+
+
+@pytest.fixture
+def store(proxy, make):
+    return make(proxy.url)
+
+
+BUSY = {"status": 503, "body": "<Error><Code>SlowDown</Code><Message>Please reduce your rate.</Message></Error>"}
+
+
+def test_what_is_cut_is_sent_again(proxy, store):
+    proxy.fault("cut", "PUT", times=2)
+    store.ok("put", "a", text="hello")
+    proxy.fault("cut", "GET")
+    proxy.fault("cut_answer", "GET")
+    assert store.ok("get", "a")["text"] == "hello"
+    proxy.fault("cut_answer", "GET")
+    assert store.ok("get_range", "a", offset=1, bytes=4)["text"] == "ello"
+    proxy.fault("cut", "HEAD")
+    assert store.ok("head", "a")["bytes"] == 5
+
+
+def test_busy_servers_are_asked_again(proxy, store):
+    for status in 500, 502, 503, 504, 429, 409:
+        proxy.fault("answer", "PUT", status=status)
+    proxy.fault("answer", "PUT", **BUSY)
+    store.ok("put", "a", text="hello")
+    assert proxy.count("PUT") == 8
+
+
+def test_a_server_may_say_when(proxy, store):
+    proxy.fault("answer", "PUT", status=503, headers=["Retry-After: 2"])
+    begun = time.monotonic()
+    store.ok("put", "a", text="hello")
+    assert time.monotonic() - begun >= 2
+
+
+def test_the_error_after_the_deadline_says_what_happened(proxy, store):
+    proxy.fault("answer", "PUT", times=1000, headers=["x-amz-request-id: R1"], **BUSY)
+    answer = store("put", "v/a", text="hello", deadline_ms=1000)
+    assert answer["status"] == "timed out"
+    for word in "/v/a: put: ", "HTTP 503 SlowDown", "attempts in", "request id R1":
+        assert word in answer["error"]
+    assert answer["ms"] < 2000
+
+
+def test_a_server_that_is_away_is_waited_for_until_the_deadline(make):
+    answer = make("http://127.0.0.1:1")("get", "a", deadline_ms=700)
+    assert answer["status"] == "timed out" and answer["ms"] < 1500, answer
+
+
+def test_a_server_that_hangs_ends_with_the_deadline(proxy, store):
+    proxy.fault("hang", "GET", seconds=5)
+    answer = store("get", "a", deadline_ms=1000)
+    assert answer["status"] == "timed out" and answer["ms"] < 2500, answer
+
+
+def test_a_call_is_canceled_from_another_thread(proxy, store):
+    proxy.fault("hang", "GET", seconds=8)
+    answer = store("get", "a", cancel_ms=300)
+    assert answer["status"] == "canceled" and answer["ms"] < 3000, answer
+    proxy.fault("answer", "GET", times=1000, **BUSY)
+    answer = store("get", "a", cancel_ms=300)
+    assert answer["status"] == "canceled" and answer["ms"] < 1000, answer
+
+
+def test_a_creation_whose_answer_was_lost_is_ours(proxy, store):
+    proxy.fault("lose", "PUT")
+    store.ok("create", "a", text="mine")
+    assert proxy.count("PUT") == 2
+    assert store.ok("get", "a")["text"] == "mine"
+    proxy.fault("answer", "PUT", status=500)
+    assert store("create", "a", text="other")["status"] == "exists already"
+
+
+def test_a_creation_on_a_connection_that_was_kept_is_ours(proxy, store):
+    store("head", "a")
+    proxy.fault("lose", "PUT")
+    store.ok("create", "b", text="mine")
+
+
+def test_a_creation_that_the_network_repeats_is_ours(proxy, store):
+    proxy.fault("duplicate", "PUT")
+    store.ok("create", "a", text="mine")
+
+
+def test_a_conflict_whose_value_cannot_be_read_is_not_decided(proxy, store):
+    store.ok("create", "a", text="mine")
+    proxy.fault("answer", "GET", times=1000, status=500)
+    answer = store("create", "a", text="other", deadline_ms=2000)
+    assert answer["status"] == "timed out", answer
+
+
+def test_damage_on_the_way_is_noticed(proxy, store):
+    proxy.fault("corrupt", "PUT")
+    store.ok("put", "a", text="hello")
+    assert store.ok("get", "a")["text"] == "hello"
+    proxy.fault("corrupt", "PUT", times=100)
+    assert store("put", "b", size=2_000_000)["status"] == "data does not match its digest"
+    assert store("get", "b")["status"] == "not found"
+
+
+def test_a_large_part_that_is_damaged_is_sent_again(proxy, store):
+    store.ok("begin", "m")
+    proxy.fault("corrupt", "PUT", "partNumber=1")
+    store.ok("part", size=5 << 20, seed=1)
+    store.ok("part", size=10, seed=2)
+    store.ok("finish")
+    assert store.ok("get_range", "m", offset=0, bytes=5 << 20)["crc"] == store.ok("crc", size=5 << 20, seed=1)["crc"]
+
+
+def upload(store, key):
+    store.ok("begin", key)
+    store.ok("part", size=5 << 20, seed=1)
+    store.ok("part", size=100, seed=2)
+
+
+def test_an_upload_whose_last_answer_was_lost_is_finished(proxy, store):
+    upload(store, "m")
+    proxy.fault("lose", "POST", "uploadId")
+    store.ok("finish")
+    assert store.ok("head", "m")["bytes"] == (5 << 20) + 100
+
+
+def test_an_upload_that_was_aborted_is_not_taken_for_finished(proxy, store):
+    upload(store, "m")
+    store.ok("uploads", abort=1)
+    proxy.fault("cut", "POST", "uploadId")
+    assert store("finish")["status"] in ("not found", "input/output error")
+    assert store("head", "m")["status"] == "not found"
+
+
+def test_an_error_in_an_answer_200_is_an_error(proxy, store):
+    upload(store, "m")
+    proxy.fault("answer", "POST", "uploadId", status=200, body="<Error><Code>InternalError</Code></Error>")
+    store.ok("finish")
+    assert proxy.count("POST", "uploadId") == 2
+    upload(store, "n")
+    proxy.fault("answer", "POST", "uploadId", times=9, status=200, body="<Error><Code>AccessDenied</Code></Error>")
+    assert store("finish")["status"].startswith("not permitted")
+
+
+def test_a_listing_that_is_cut_is_asked_again(proxy, store):
+    store.ok("put", "a", text="x")
+    proxy.fault("answer", "GET", status=200, body="<ListBucketResult><Contents><Key>a</Key>")
+    proxy.fault("answer", "GET", status=200, body="")
+    proxy.fault("answer", "GET", status=200, body="<html><body>Sign in</body></html>")
+    assert store.ok("list")["keys"] == {"a": 1}
+
+
+def test_a_listing_that_does_not_say_where_it_goes_on_is_an_error(proxy, store):
+    more = "<ListBucketResult><IsTruncated>true</IsTruncated>%s</ListBucketResult>"
+    proxy.fault("answer", "GET", status=200, body=more % "")
+    assert store("list")["status"] == "data does not match its digest"
+    proxy.fault("answer", "GET", times=9, status=200,
+                body=more % "<NextContinuationToken>t</NextContinuationToken>")
+    assert store("list")["status"] == "data does not match its digest"
+
+
+def test_a_clock_that_differs_is_corrected_once(proxy, store):
+    skewed = "<Error><Code>RequestTimeTooSkewed</Code></Error>"
+    now = time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    proxy.fault("answer", "PUT", status=403, body=skewed, headers=[now])
+    store.ok("put", "a", text="x")
+    far = "Date: Fri, 24 May 2013 00:00:00 GMT"
+    proxy.fault("answer", "PUT", times=9, status=403, body=skewed, headers=[far])
+    answer = store("put", "b", text="x")
+    assert answer["status"].startswith("not permitted") and "clock" in answer["error"], answer
+
+
+def test_an_expired_token_is_got_anew(proxy, make, tmp_path):
+    credentials = tmp_path / "credentials"
+    text = "[default]\naws_access_key_id = %s\naws_secret_access_key = test-secret-that-nobody-may-see\n"
+    credentials.write_text(text % "old-id")
+    store = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_SHARED_CREDENTIALS_FILE=str(credentials))
+    assert store("get", "a")["status"].startswith("not permitted")
+    credentials.write_text(text % "test-id")
+    proxy.fault("answer", "PUT", status=400, body="<Error><Code>ExpiredToken</Code></Error>")
+    store.ok("put", "a", text="x")
+
+
+def test_another_region_is_named(proxy, store):
+    proxy.fault("answer", "GET", status=301, headers=["x-amz-bucket-region: eu-west-3"],
+                body="<Error><Code>PermanentRedirect</Code></Error>")
+    answer = store("get", "a")
+    assert "AWS_REGION" in answer["error"] and "eu-west-3" in answer["error"]
+    assert answer["status"] == "invalid configuration"
+
+
+def test_a_value_whose_checksum_differs_is_read_again(proxy, store):
+    store.ok("put", "a", text="hello")
+    proxy.fault("corrupt_answer", "GET")
+    assert store.ok("get", "a")["text"] == "hello"
+    assert proxy.count("GET") == 2
+
+
+def test_certificates_are_verified(seaweedfs, make, tmp_path):
+    certificate = tmp_path / "certificate"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", certificate, "-out",
+                    tmp_path / "public", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+                   check=True, capture_output=True)
+    certificate.write_bytes(certificate.read_bytes() + (tmp_path / "public").read_bytes())
+    proxy = Proxy(seaweedfs.port, certificate)
+    answer = make(proxy.url)("get", "a")
+    assert answer["status"] == "agent or peer cannot be reached" and "AWS_CA_BUNDLE" in answer["error"], answer
+    store = make(proxy.url, AWS_CA_BUNDLE=str(tmp_path / "public"))
+    store.ok("put", "a", size=3_000_000, seed=4)
+    assert store.ok("get_range", "a", offset=0, bytes=3_000_000)["crc"] == store.ok("crc", size=3_000_000, seed=4)["crc"]
+    proxy.close()
