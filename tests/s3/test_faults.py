@@ -179,7 +179,8 @@ def test_an_expired_token_is_got_anew(proxy, make, tmp_path):
     credentials = tmp_path / "credentials"
     text = "[default]\naws_access_key_id = %s\naws_secret_access_key = test-secret-that-nobody-may-see\n"
     credentials.write_text(text % "old-id")
-    store = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_SHARED_CREDENTIALS_FILE=str(credentials))
+    store = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="",
+                 AWS_SHARED_CREDENTIALS_FILE=str(credentials))
     assert store("get", "a")["status"].startswith("not permitted")
     credentials.write_text(text % "test-id")
     proxy.fault("answer", "PUT", status=400, body="<Error><Code>ExpiredToken</Code></Error>")
@@ -212,5 +213,6 @@ def test_certificates_are_verified(seaweedfs, make, tmp_path):
     assert answer["status"] == "agent or peer cannot be reached" and "AWS_CA_BUNDLE" in answer["error"], answer
     store = make(proxy.url, AWS_CA_BUNDLE=str(tmp_path / "public"))
     store.ok("put", "a", size=3_000_000, seed=4)
-    assert store.ok("get_range", "a", offset=0, bytes=3_000_000)["crc"] == store.ok("crc", size=3_000_000, seed=4)["crc"]
+    made = store.ok("crc", size=3_000_000, seed=4)
+    assert store.ok("get_range", "a", offset=0, bytes=3_000_000)["crc"] == made["crc"]
     proxy.close()
