@@ -111,6 +111,7 @@ class Proxy:
             time.sleep(details["seconds"])
             return False
         if kind == "answer":
+            time.sleep(details.get("seconds", 0))
             text = details.get("body", "").encode()
             lines = [f"HTTP/1.1 {details['status']} x", f"Content-Length: {len(text)}", *details.get("headers", [])]
             sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + text)

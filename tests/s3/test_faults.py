@@ -175,6 +175,25 @@ def test_a_clock_that_differs_is_corrected_once(proxy, store):
     assert answer["status"].startswith("not permitted") and "clock" in answer["error"], answer
 
 
+def test_head_has_no_document_and_yet_its_reason_is_found(proxy, store):
+    store.ok("put", "a", text="x")
+    proxy.fault("answer", "HEAD", status=403, headers=["Date: Fri, 24 May 2013 00:00:00 GMT"])
+    answer = store("head", "a")  # with the time of the answer, the server refuses the signature
+    assert answer["status"].startswith("not permitted") and "clock" in answer["error"], answer
+    proxy.fault("answer", "HEAD", status=400)
+    store.ok("put", "b", text="x")
+    assert store.ok("head", "a")["bytes"] == 1
+
+
+def test_a_listing_ends_with_its_deadline(proxy, store):
+    for i in range(100):
+        token = f"<NextContinuationToken>t{i}</NextContinuationToken>"
+        proxy.fault("answer", "GET", status=200, seconds=0.1,
+                    body=f"<ListBucketResult><IsTruncated>true</IsTruncated>{token}</ListBucketResult>")
+    answer = store("list", deadline_ms=1000)
+    assert answer["status"] == "timed out" and answer["ms"] < 1500, answer
+
+
 def test_an_expired_token_is_got_anew(proxy, make, tmp_path):
     credentials = tmp_path / "credentials"
     text = "[default]\naws_access_key_id = %s\naws_secret_access_key = test-secret-that-nobody-may-see\n"

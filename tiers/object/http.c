@@ -358,7 +358,6 @@ void http_do(struct http_client *client, const struct http_request *request, str
         out->end = HTTP_CANCELED;
     } else {
         perform(&t);
-        on_progress(&t, 0, 0, 0, 0);
     }
     give_handle(client, t.curl);
 }

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define SLICE_MS 20
+#define SKEW_S   600 /* servers accept 15 minutes */
 
 /* A call while it runs. */
 struct run {
@@ -34,11 +35,12 @@ void s3_crc_text(uint32_t crc, char out[S3_CRC_BYTES])
     base64(&big, sizeof(big), out);
 }
 
-struct object_call s3_call_rest(const struct s3_store *s, const struct object_call *call, uint64_t begun_ms)
+struct object_call s3_call_rest(const struct s3_store *s, const struct object_call *call, uint64_t begun_ms,
+                                uint32_t least_ms)
 {
     struct object_call rest = call == NULL ? (struct object_call){0} : *call;
     uint64_t whole = rest.deadline_ms == 0 ? s->deadline_ms : rest.deadline_ms, spent = clock_ms() - begun_ms;
-    rest.deadline_ms = whole > spent + 1000 ? (uint32_t)(whole - spent) : 1000;
+    rest.deadline_ms = whole > spent + least_ms ? (uint32_t)(whole - spent) : least_ms;
     return rest;
 }
 
@@ -145,12 +147,22 @@ static void read_document(struct run *r)
     }
 }
 
+/* A clock that differs is refused with 403, which for HEAD comes without a document: the dates tell. */
+static void suspect_clock(struct run *r)
+{
+    int64_t theirs = r->answer.headers.date[0] == '\0' ? -1 : http_date(r->answer.headers.date);
+    if (r->answer.status == 403 && r->reply->code[0] == '\0' && theirs > 0 && llabs(theirs - now_s(r->s)) > SKEW_S) {
+        strcpy(r->reply->code, "RequestTimeTooSkewed");
+    }
+}
+
 static void read_answer(struct run *r)
 {
     struct s3_outcome *o = &r->outcome;
     r->reply->code[0] = r->message[0] = '\0';
     if (r->answer.end == HTTP_ANSWERED && r->answer.status >= 300) {
         read_error(r);
+        suspect_clock(r);
     } else if (r->answer.end == HTTP_ANSWERED && r->ask->expects != S3_DOC_NONE) {
         read_document(r);
     }

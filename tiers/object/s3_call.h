@@ -36,8 +36,10 @@ must_check tck_status_t s3_call(struct s3_store *s, const struct object_call *ca
                                 struct s3_reply *reply, struct error *err);
 void s3_reply_free(struct s3_reply *reply);
 
-/* The same call with what is left of its time, at least a second, since it began. */
-struct object_call s3_call_rest(const struct s3_store *s, const struct object_call *call, uint64_t begun_ms);
+/* The same call with what is left of its time since it began, and at least least_ms. */
+struct object_call s3_call_rest(const struct s3_store *s, const struct object_call *call, uint64_t begun_ms,
+                                uint32_t least_ms);
+#define S3_REST_MS 1000 /* to read back what has to be known */
 
 /* The value of the header x-amz-checksum-crc32c. */
 #define S3_CRC_BYTES 9

@@ -111,7 +111,7 @@ static tck_status_t take_objects(const struct pages *p, const struct s3_document
 static tck_status_t list_page(struct pages *p, bool folders, struct object_listing *out, bool *more, struct error *err)
 {
     struct s3_reply reply;
-    struct object_call rest = s3_call_rest(p->s, p->call, p->begun_ms);
+    struct object_call rest = s3_call_rest(p->s, p->call, p->begun_ms, 1);
     struct s3_ask ask = {.verb = p->verb,
                          .method = "GET",
                          .query = {{"continuation-token", p->token},
@@ -193,7 +193,7 @@ static tck_status_t take_uploads(const struct pages *p, struct s3_document *page
 static tck_status_t uploads_page(struct pages *p, struct uploads *out, bool *more, struct error *err)
 {
     struct s3_reply reply;
-    struct object_call rest = s3_call_rest(p->s, p->call, p->begun_ms);
+    struct object_call rest = s3_call_rest(p->s, p->call, p->begun_ms, 1);
     struct s3_ask ask = {.verb = p->verb,
                          .method = "GET",
                          .query = {{"encoding-type", "url"},

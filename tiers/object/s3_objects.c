@@ -78,7 +78,7 @@ tck_status_t s3_create(struct object_store *store, const struct object_call *cal
     if (status != TCK_ERR_EXIST) {
         return status;
     }
-    struct object_call rest = s3_call_rest(s, call, begun);
+    struct object_call rest = s3_call_rest(s, call, begun, S3_REST_MS);
     return compare(s, &rest, key, value, err);
 }
 
@@ -118,7 +118,7 @@ tck_status_t s3_get(struct object_store *store, const struct object_call *call, 
 {
     struct s3_store *s = store_of(store);
     uint64_t begun = clock_ms();
-    struct object_call rest = s3_call_rest(s, call, begun);
+    struct object_call rest = s3_call_rest(s, call, begun, 1);
     tck_status_t status = TCK_ERR_CORRUPT;
     for (int i = 0; status == TCK_ERR_CORRUPT && i < DAMAGED_MAX; i++) {
         struct s3_reply reply;
@@ -135,7 +135,7 @@ tck_status_t s3_get(struct object_store *store, const struct object_call *call, 
             status = body != NULL ? TCK_OK : error_set(err, TCK_ERR_NOMEM, "%.150s: get: no memory", s->base.name);
         }
         s3_reply_free(&reply);
-        rest = s3_call_rest(s, call, begun);
+        rest = s3_call_rest(s, call, begun, 1);
     }
     return status;
 }

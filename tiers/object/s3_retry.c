@@ -115,7 +115,9 @@ static struct s3_next after_answer(const struct s3_outcome *o)
     if (o->http >= 200 && o->http < 300 && o->code[0] == '\0') {
         return (struct s3_next){.verdict = S3_DONE};
     }
-    if (expired(o->code) && !o->renewed) {
+    /* The answer to HEAD has no document: of an expired token it is just 400. */
+    bool unexplained = o->http == 400 && o->code[0] == '\0';
+    if ((expired(o->code) || unexplained) && !o->renewed) {
         return (struct s3_next){.verdict = S3_RENEW};
     }
     if (strcmp(o->code, "RequestTimeTooSkewed") == 0 && !o->clock_set) {

@@ -46,7 +46,8 @@ static tck_status_t take_url(const char *url, struct s3_settings *out, struct er
     len = strlen(path);
     bool ended = len == 0 || path[len - 1] == '/';
     snprintf(out->prefix, sizeof(out->prefix), "%s%s", path, ended ? "" : "/");
-    snprintf(out->name, sizeof(out->name), "s3://%s/%.*s", out->bucket, (int)(len > 0 && ended ? len - 1 : len), path);
+    snprintf(out->name, sizeof(out->name), "s3://%s%s%.*s", out->bucket, len == 0 ? "" : "/",
+             (int)(len > 0 && ended ? len - 1 : len), path);
     return TCK_OK;
 }
 

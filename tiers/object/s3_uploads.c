@@ -156,7 +156,7 @@ tck_status_t s3_upload_finish(struct object_store *store, const struct object_ca
         struct s3_reply reply;
         status = finish(s, call, upload, &(struct crypto_bytes){w.data, w.len}, &reply, err);
         if (status == TCK_ERR_NOENT && reply.uncertain && strcmp(reply.code, "NoSuchUpload") == 0) {
-            struct object_call rest = s3_call_rest(s, call, begun);
+            struct object_call rest = s3_call_rest(s, call, begun, S3_REST_MS);
             status = was_finished(s, &rest, upload->key, parts, count, err);
         }
         s3_reply_free(&reply);

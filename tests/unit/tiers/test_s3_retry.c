@@ -62,6 +62,14 @@ Test(s3_retry, an_expired_token_is_renewed_once)
     expect(outcome, S3_FAIL, TCK_ERR_DENIED);
 }
 
+Test(s3_retry, an_answer_400_without_a_document_may_be_an_expired_token)
+{
+    struct s3_outcome outcome = answered(400, "");
+    expect(outcome, S3_RENEW, TCK_OK);
+    outcome.renewed = true;
+    expect(outcome, S3_FAIL, TCK_ERR_IO);
+}
+
 Test(s3_retry, the_clock_is_corrected_once)
 {
     struct s3_outcome outcome = answered(403, "RequestTimeTooSkewed");

@@ -39,6 +39,7 @@ Test(s3_settings, a_bucket_of_aws_is_part_of_the_host)
     cr_assert_str_eq(got.host, "s3.eu-west-1.amazonaws.com");
     cr_assert_str_eq(got.base, "/my.bucket/");
     cr_assert_str_empty(got.prefix);
+    cr_assert_str_eq(got.name, "s3://my.bucket");
     setenv("AWS_REGION", "cn-north-1", 1);
     cr_assert_eq(load("s3://bucket/"), TCK_OK);
     cr_assert_str_eq(got.host, "bucket.s3.cn-north-1.amazonaws.com.cn");
