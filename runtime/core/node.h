@@ -2,11 +2,12 @@
  * One node's part of the protocol: which slot may be filled, replicated, kept, freed (docs/protocol.md).
  *
  * A slot is freed only when the newest decision says its version is over (decision_fate), when the trainer or transfer
- * that was filling it is gone, or when its content is corrupt. It is never freed by age, count or space. There is one
- * exception, which only recovery uses: EVENT_FETCH with no free slot takes one of an older term, in this order: the
- * newest version newer than the one fetched (the planner found it incomplete), the oldest below the floor (superseded),
- * the oldest above it, and last the fallback, which is what remains if a copy of the fetched version is lost before it
- * is protected. It never takes the floor itself: if a version above it was committed, only a lost coordinator can know
+ * that was filling it is gone, or when its content is corrupt. It is never freed by age or count. There are two
+ * exceptions. If memory is short, committed copies that exist elsewhere are given up (node_pressure.h). The other one
+ * is used by recovery alone: EVENT_FETCH with no free slot takes one of an older term, in this order: the newest
+ * version newer than the one fetched (the planner found it incomplete), the oldest below the floor (superseded), the
+ * oldest above it, and last the fallback, which is what remains if a copy of the fetched version is lost before it is
+ * protected. It never takes the floor itself: if a version above it was committed, only a lost coordinator can know
  * that, and then that one fault has not cost any copy of this shard.
  *
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
@@ -23,6 +24,7 @@ struct node_shard {
     uint32_t world_shard; /* index in the world, NONE32 for a leftover of an older term that has no duty here */
     struct hash128 id;
     uint32_t slot_count;
+    uint32_t source;       /* node that sends copies of it, and keeps its own when others give theirs up */
     uint32_t storing_rank; /* local rank (0..rank_count-1) that saves it, NONE32 if only held */
     uint32_t holder_count; /* nodes that this node sends copies to */
     uint32_t holders[CORE_HOLDERS_MAX];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Versions that this node saves: from BEGIN through digests and replicas to READY, or to a refusal. */
 #include "core/node_parts.h"
+#include "core/node_pressure.h"
+
 #include <string.h>
 
 static struct save *save_find(struct node *n, struct version v)
@@ -75,6 +77,9 @@ static enum refusal no_slot(const struct node *n, uint32_t shard)
 /* Why this rank cannot save v now, REFUSAL_NONE if it can. */
 static enum refusal begin_obstacle(const struct node *n, uint32_t rank, struct version v)
 {
+    if (node_saving_suspended(n)) {
+        return REFUSAL_MEMORY;
+    }
     for (uint32_t i = 0; i < n->setup->shard_count; i++) {
         const struct node_shard *shard = &n->setup->shards[i];
         if (shard->storing_rank != rank) {
@@ -178,7 +183,8 @@ static bool room_may_come(struct node *n, uint32_t rank, struct version v)
         return true; /* this node has its fill of undecided versions, which the coordinator times out */
     }
     enum refusal obstacle = begin_obstacle(n, rank, v);
-    return !decision_lets_begin(&n->decision, v.step) || obstacle == REFUSAL_NO_SLOT || obstacle == REFUSAL_QUARANTINED;
+    return !decision_lets_begin(&n->decision, v.step) || obstacle == REFUSAL_NO_SLOT ||
+           obstacle == REFUSAL_QUARANTINED || obstacle == REFUSAL_MEMORY;
 }
 
 /* The coordinator also gets the refusal, because a recovery may be able to free a slot. */

@@ -97,7 +97,7 @@ uint32_t node_empty_slot(const struct node *n, uint32_t shard)
 {
     uint32_t first = n->first_slot[shard];
     for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
-        if (n->slots[i].state == SLOT_FREE && n->slots[i].pins == 0) {
+        if (n->slots[i].state == SLOT_FREE && n->slots[i].pins == 0 && !n->slots[i].withheld) {
             return i;
         }
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The node machine: its memory, and which part handles which event. */
 #include "core/node_parts.h"
+#include "core/node_pressure.h"
 #include <string.h>
 
 static uint32_t setup_slot_total(const struct node_setup *setup)
@@ -70,6 +71,17 @@ uint32_t node_actions_max(const struct node_setup *setup)
     return max;
 }
 
+static void give_back(struct node *n, uint32_t slot, struct actions *out)
+{
+    if (node_give_back_step(n, slot) == GIVE_BACK_NOTHING) {
+        return; /* something has happened to it since it was chosen */
+    }
+    if (n->slots[slot].state != SLOT_FREE) {
+        node_free_slot(n, slot, out);
+    }
+    n->slots[slot].withheld = true;
+}
+
 /* The end of a write into a slot. If its version is over by now, no other node has to be notified. */
 static void verified(struct node *n, const struct event *e, struct actions *out)
 {
@@ -113,6 +125,10 @@ static void slot_event(struct node *n, const struct event *e, struct actions *ou
         unpin(n, e->slot, out);
     } else if (e->type == EVENT_WRITER_GONE) {
         writer_gone(n, e, out);
+    } else if (e->type == EVENT_GIVE_BACK) {
+        give_back(n, e->slot, out);
+    } else if (e->type == EVENT_TAKE_BACK) {
+        n->slots[e->slot].withheld = false;
     } else {
         receive_corrupt(n, e, out);
     }
@@ -169,6 +185,8 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
     case EVENT_PIN:
     case EVENT_UNPIN:
     case EVENT_CORRUPT:
+    case EVENT_GIVE_BACK:
+    case EVENT_TAKE_BACK:
         slot_event(n, e, out);
         break;
     case EVENT_OFFER:

@@ -65,21 +65,23 @@ enum fate decision_fate(const struct decision *d, struct version v);
 bool decision_is_recovered(const struct decision *d);
 
 /* Why a save or an offer is refused; X(name, text). */
-#define REFUSAL_MAP(X)                                                                                      \
-    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained")                       \
-    X(OLD_STEP, "the step is not newer than one already begun")                                             \
-    X(TERM_CLOSED, "a newer term has begun")                                                                \
-    X(NOT_JOINED, "this agent has no world yet")                                                            \
-    X(ABORTED, "the version was already aborted")                                                           \
-    X(NOT_A_HOLDER, "this node does not hold that shard")                                                   \
-    X(RANK_LOST, "a trainer of this node disconnected, or could not save this version")                     \
-    X(HOLDER_LOST, "a node that should hold a copy is lost")                                                \
-    X(CORRUPT, "the bytes do not match their digest")                                                       \
-    X(TIMED_OUT, "not decided in time")                                                                     \
-    X(PASSED_OVER, "a trainer of this node continued without saving it")                                    \
-    X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval") \
-    X(QUARANTINED, "no free slot: what an earlier start has begun may still write into one")                \
-    X(NOT_YET, "no free slot for the training's last step yet")
+#define REFUSAL_MAP(X)                                                                                          \
+    X(NO_SLOT, "no free slot: the versions before it are undecided or being drained")                           \
+    X(OLD_STEP, "the step is not newer than one already begun")                                                 \
+    X(TERM_CLOSED, "a newer term has begun")                                                                    \
+    X(NOT_JOINED, "this agent has no world yet")                                                                \
+    X(ABORTED, "the version was already aborted")                                                               \
+    X(NOT_A_HOLDER, "this node does not hold that shard")                                                       \
+    X(RANK_LOST, "a trainer of this node disconnected, or could not save this version")                         \
+    X(HOLDER_LOST, "a node that should hold a copy is lost")                                                    \
+    X(CORRUPT, "the bytes do not match their digest")                                                           \
+    X(TIMED_OUT, "not decided in time")                                                                         \
+    X(PASSED_OVER, "a trainer of this node continued without saving it")                                        \
+    X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval")     \
+    X(QUARANTINED, "no free slot: what an earlier start has begun may still write into one")                    \
+    X(NOT_YET, "no free slot for the training's last step yet")                                                 \
+    X(MEMORY, "memory on this node is short, so its slots were given back and nothing is saved until that has " \
+              "passed: free memory there or raise its limit (tierckpt status says more)")
 
 enum refusal {
     REFUSAL_NONE,
@@ -109,7 +111,10 @@ enum event_type {
     EVENT_PIN,     /* slot: it is being read (replicate, restore, pull, drain): not used again before its last UNPIN */
     EVENT_UNPIN,   /* slot */
     EVENT_CORRUPT, /* slot: its content no longer matches; the copy is lost */
-    EVENT_FETCH,   /* shard, version: recovery wants a slot to receive this version into (ends with EVENT_VERIFIED) */
+    EVENT_GIVE_BACK, /* slot: memory is short: if node_pressure.h allows it, the slot becomes free and is not used again
+                        before EVENT_TAKE_BACK, because its pages are given back */
+    EVENT_TAKE_BACK, /* slot: its pages are there again */
+    EVENT_FETCH,     /* shard, version: recovery wants a slot to receive this version into (ends with EVENT_VERIFIED) */
     /* node machine, from other nodes */
     EVENT_OFFER,        /* node, shard, version, root: an owner wants a copy stored here */
     EVENT_REPLICA,      /* node, shard, version, root, ok, refusal: the outcome of our ACTION_REPLICATE */

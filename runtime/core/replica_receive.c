@@ -2,6 +2,7 @@
  * Copies that come from other nodes: offered by an owner to protect a version, or fetched by a recovery; and copies
  * that turn out to be corrupt. */
 #include "core/node_parts.h"
+#include "core/node_pressure.h"
 
 static void reject(const struct event *e, uint32_t world_shard, uint32_t node, enum refusal refusal,
                    struct actions *out)
@@ -63,7 +64,7 @@ void receive_offer(struct node *n, const struct event *e, struct actions *out)
     }
     uint32_t slot = node_empty_slot(n, shard);
     if (slot == NONE32) {
-        reject(e, e->shard, e->node, REFUSAL_NO_SLOT, out);
+        reject(e, e->shard, e->node, node_saving_suspended(n) ? REFUSAL_MEMORY : REFUSAL_NO_SLOT, out);
         return;
     }
     receive(n, slot, e, e->node, out);

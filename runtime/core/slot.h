@@ -37,6 +37,7 @@ struct slot {
     uint32_t pins;       /* readers; a FREE slot with pins (its content turned out corrupt) is not used again either */
     bool doomed;         /* its version is over; becomes free when it is no longer read or written */
     uint32_t from;       /* RECEIVING: the node that offered it, NONE32 for a fetch */
+    bool withheld;       /* FREE, and not used: its pages were given back because memory is short */
 };
 
 #endif

@@ -172,6 +172,7 @@ static void fill_local_shard(struct term_context *tc, uint32_t index, struct seg
     }
     s->world_shard = shard;
     s->held = holder;
+    s->source = p->source;
     if (owner) {
         s->storing_rank = storing_rank(tc, shard);
         s->drains_here = p->drainer == tc->self;

@@ -51,13 +51,18 @@ static inline void machine_new(struct machine *m, uint32_t slots)
 {
     *m = (struct machine){.now = 1000};
     m->shards[0] = (struct node_shard){.world_shard = OWN_SHARD,
+                                       .source = 1,
                                        .slot_count = slots,
                                        .storing_rank = 0,
                                        .holder_count = 1,
                                        .holders = {2},
                                        .drains_here = true};
-    m->shards[1] = (struct node_shard){
-        .world_shard = OTHER_OWN_SHARD, .slot_count = slots, .storing_rank = 1, .holder_count = 2, .holders = {2, 0}};
+    m->shards[1] = (struct node_shard){.world_shard = OTHER_OWN_SHARD,
+                                       .source = 1,
+                                       .slot_count = slots,
+                                       .storing_rank = 1,
+                                       .holder_count = 2,
+                                       .holders = {2, 0}};
     m->shards[2] =
         (struct node_shard){.world_shard = HELD_SHARD, .slot_count = slots, .storing_rank = NONE32, .held = true};
     m->setup = (struct node_setup){.term = MACHINE_TERM,
