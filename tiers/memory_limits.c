@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reads the kernel's figures on free memory. Exceeding a cgroup's limit leads to SIGKILL rather than an errno, so the
- * only way to fail cleanly is to check first. */
+ * only way to fail cleanly is to check first, and to notice early when others use what was free. */
 #include "tiers/memory_limits.h"
 
 #include <errno.h>
@@ -14,26 +14,51 @@
 #define HUGETLB_DIR        "/sys/kernel/mm/hugepages/hugepages-2048kB"
 #define HUGETLB_PAGE_BYTES ((uint64_t)2048 * 1024)
 #define LINE_BYTES         4096 /* enough for a cgroup's path */
-#define OF_BYTES           256
-#define MARGIN_DIVISOR     20 /* 5 % */
+#define MARGIN_DIVISOR     20   /* 5 % */
 
 /* The lowest limit seen so far, and its owner. */
 struct available {
-    uint64_t bytes;
-    char of[OF_BYTES];
+    uint64_t bytes, total;
+    char of[MEMORY_OF_BYTES];
+};
+
+/* One reading. */
+struct reading {
+    const char *root;
+    bool with_high; /* memory.high counts as a limit: above it processes are slowed down until they hardly run */
+    struct available least;
+    uint64_t stalls, failures; /* of this process's own groups: those above count what others do */
 };
 
 /* The files of one version of the cgroup interface. */
 struct cgroup_kind {
     const char *controllers; /* as in this process's line of /proc/self/cgroup */
     const char *mount;
-    const char *limit, *usage;
+    const char *limit, *high, *usage;
     const char *reclaimable; /* line of memory.stat */
+    /* A file, and in it the lines that count: */
+    const char *events;
+    const char *stalls[2];
+    const char *failures;
 };
 
 static const struct cgroup_kind kinds[] = {
-    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"},
-    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+    {.controllers = "",
+     .mount = "/sys/fs/cgroup",
+     .limit = "memory.max",
+     .high = "memory.high",
+     .usage = "memory.current",
+     .reclaimable = "inactive_file",
+     .events = "memory.events",
+     .stalls = {"high", "max"},
+     .failures = "oom "},
+    {.controllers = "memory",
+     .mount = "/sys/fs/cgroup/memory",
+     .limit = "memory.limit_in_bytes",
+     .usage = "memory.usage_in_bytes",
+     .reclaimable = "total_inactive_file",
+     .events = "memory.failcnt",
+     .stalls = {""}},
 };
 
 static bool parse_number(const char *text, uint64_t *out)
@@ -64,7 +89,7 @@ static bool file_number(const char *path, const char *key, uint64_t *out)
     return found;
 }
 
-static bool cgroup_number(const char *dir, const char *name, const char *key, uint64_t *out)
+static bool number_below(const char *dir, const char *name, const char *key, uint64_t *out)
 {
     char path[PATH_MAX];
     int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -77,32 +102,50 @@ static uint64_t minus(uint64_t a, uint64_t b)
 }
 
 /* Lowers least to what this one cgroup can spare. Unused page cache counts in its usage but is dropped when needed. */
-static void lower_by_cgroup(const struct cgroup_kind *kind, const char *dir, struct available *least)
+static void lower_by_cgroup(const struct cgroup_kind *kind, const char *dir, struct reading *r)
 {
-    uint64_t limit, usage, cache = 0;
-    if (!cgroup_number(dir, kind->limit, "", &limit) || !cgroup_number(dir, kind->usage, "", &usage)) {
+    uint64_t limit, high, usage, cache = 0;
+    if (!number_below(dir, kind->limit, "", &limit) || !number_below(dir, kind->usage, "", &usage)) {
         return; /* a root group has no limit, and a container does not see the groups around it */
     }
-    (void)cgroup_number(dir, "memory.stat", kind->reclaimable, &cache);
+    if (r->with_high && kind->high != NULL && number_below(dir, kind->high, "", &high)) {
+        limit = high < limit ? high : limit;
+    }
+    (void)number_below(dir, "memory.stat", kind->reclaimable, &cache);
     uint64_t left = minus(limit, minus(usage, cache));
-    if (left < least->bytes) {
-        least->bytes = left;
-        snprintf(least->of, sizeof(least->of), "cgroup %.240s", dir);
+    if (left < r->least.bytes) {
+        r->least.bytes = left;
+        r->least.total = limit;
+        snprintf(r->least.of, sizeof(r->least.of), "cgroup %.240s", dir + strlen(r->root));
+    }
+}
+
+static void add_events(const struct cgroup_kind *kind, const char *dir, struct reading *r)
+{
+    uint64_t count;
+    for (size_t i = 0; i < sizeof(kind->stalls) / sizeof(kind->stalls[0]); i++) {
+        if (kind->stalls[i] != NULL && number_below(dir, kind->events, kind->stalls[i], &count)) {
+            r->stalls += count;
+        }
+    }
+    if (kind->failures != NULL && number_below(dir, kind->events, kind->failures, &count)) {
+        r->failures += count;
     }
 }
 
 /* A group's limit applies to all groups below it, so this checks the process's group and each one above. */
-static void lower_by_cgroups(const struct cgroup_kind *kind, const char *group, struct available *least)
+static void lower_by_cgroups(const struct cgroup_kind *kind, const char *group, struct reading *r)
 {
     char dir[PATH_MAX];
-    size_t root = strlen(kind->mount);
-    int len = snprintf(dir, sizeof(dir), "%s%s", kind->mount, group);
+    size_t top = strlen(r->root) + strlen(kind->mount);
+    int len = snprintf(dir, sizeof(dir), "%s%s%s", r->root, kind->mount, strcmp(group, "/") == 0 ? "" : group);
     if (len < 0 || (size_t)len >= sizeof(dir)) {
         return;
     }
+    add_events(kind, dir, r);
     for (;;) {
-        lower_by_cgroup(kind, dir, least);
-        char *slash = strrchr(dir + root, '/');
+        lower_by_cgroup(kind, dir, r);
+        char *slash = strrchr(dir + top, '/');
         if (slash == NULL) {
             return;
         }
@@ -110,43 +153,88 @@ static void lower_by_cgroups(const struct cgroup_kind *kind, const char *group, 
     }
 }
 
-/* line is "<number>:<controllers>:<path of the group>". */
-static void lower_by_line(char *line, struct available *least)
+/* line is "<number>:<controllers>:<path of the group>". NULL: no group that limits memory. */
+static const struct cgroup_kind *parse_line(char *line, const char **group_out)
 {
     line[strcspn(line, "\n")] = '\0';
     (void)strsep(&line, ":");
     const char *controllers = strsep(&line, ":");
     for (size_t i = 0; line != NULL && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(controllers, kinds[i].controllers) == 0) {
-            lower_by_cgroups(&kinds[i], line, least);
+            *group_out = line;
+            return &kinds[i];
         }
     }
+    return NULL;
 }
 
-static struct available available_now(void)
+static FILE *open_groups(const char *root)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%.4000s/proc/self/cgroup", root);
+    return fopen(path, "re");
+}
+
+static uint64_t meminfo_bytes(const char *root, const char *key, uint64_t otherwise)
+{
+    char dir[PATH_MAX];
+    uint64_t kib;
+    int len = snprintf(dir, sizeof(dir), "%s/proc", root);
+    bool known = len > 0 && (size_t)len < sizeof(dir) && number_below(dir, "meminfo", key, &kib);
+    return known ? kib * 1024 : otherwise;
+}
+
+static void read_now(struct reading *r)
 {
     char line[LINE_BYTES];
-    uint64_t kib;
-    struct available least = {.bytes = UINT64_MAX, .of = "this machine"};
-    if (file_number("/proc/meminfo", "MemAvailable", &kib)) {
-        least.bytes = kib * 1024;
-    }
-    FILE *file = fopen("/proc/self/cgroup", "re");
+    const char *group;
+    r->least = (struct available){.bytes = meminfo_bytes(r->root, "MemAvailable", UINT64_MAX),
+                                  .total = meminfo_bytes(r->root, "MemTotal", 0),
+                                  .of = "this machine"};
+    FILE *file = open_groups(r->root);
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        lower_by_line(line, &least);
+        const struct cgroup_kind *kind = parse_line(line, &group);
+        if (kind != NULL) {
+            lower_by_cgroups(kind, group, r);
+        }
     }
     if (file != NULL) {
         fclose(file);
     }
-    return least;
+}
+
+bool memory_own_group(const char *root, char dir[PATH_MAX])
+{
+    char line[LINE_BYTES];
+    const char *group;
+    bool found = false;
+    FILE *file = open_groups(root);
+    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
+        found = parse_line(line, &group) == &kinds[0];
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    int len = found ? snprintf(dir, PATH_MAX, "%s%s%s", root, kinds[0].mount, group) : 0;
+    return len > 0 && len < PATH_MAX;
+}
+
+struct memory_figures memory_figures_read(const char *root, char of[MEMORY_OF_BYTES])
+{
+    struct reading r = {.root = root, .with_high = true};
+    read_now(&r);
+    snprintf(of, MEMORY_OF_BYTES, "%s", r.least.of);
+    return (struct memory_figures){
+        .available_bytes = r.least.bytes, .total_bytes = r.least.total, .stalls = r.stalls, .failures = r.failures};
 }
 
 tck_status_t memory_can_spare(uint64_t wanted, struct error *err)
 {
-    struct available now = available_now();
-    if (wanted > now.bytes - now.bytes / MARGIN_DIVISOR) {
+    struct reading r = {.root = ""};
+    read_now(&r);
+    if (wanted > r.least.bytes - r.least.bytes / MARGIN_DIVISOR) {
         return error_set(err, TCK_ERR_NOSPC, "%" PRIu64 " bytes wanted, %" PRIu64 " bytes available in %s", wanted,
-                         now.bytes, now.of);
+                         r.least.bytes, r.least.of);
     }
     return TCK_OK;
 }

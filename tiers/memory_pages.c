@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <linux/mount.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define FILE_MODE 0600
@@ -133,7 +135,7 @@ static tck_status_t fill(int fd, uint64_t bytes, uint32_t threads, struct pages 
         status = error_set(err, status_of_errno(errno), "map %" PRIu64 " bytes: %m", bytes);
         goto free_pages;
     }
-    status = pages_touch(fd, pages.base, bytes, threads, err);
+    status = pages_touch(&(struct page_range){.fd = fd, .base = pages.base, .bytes = bytes}, threads, err);
     if (status != TCK_OK) {
         goto free_pages;
     }
@@ -216,6 +218,44 @@ void pages_free(struct pages *pages)
         close(pages->fd);
     }
     *pages = (struct pages){.fd = -1};
+}
+
+/* ---- giving pages back --------------------------------------------------------------------------------------- */
+
+bool pages_removable(const struct pages *pages)
+{
+    struct statfs of;
+    return fstatfs(pages->fd, &of) == 0 && of.f_type != HUGETLBFS_MAGIC;
+}
+
+/* By madvise rather than fallocate: where UCX keeps registrations of memory for later, it takes notice of that, and
+ * uses none for pages that were replaced. */
+tck_status_t pages_remove(const struct pages *pages, uint64_t offset, uint64_t bytes, struct error *err)
+{
+    if (madvise(pages->base + offset, bytes, MADV_REMOVE) != 0) {
+        return error_set(err, status_of_errno(errno), "give back %" PRIu64 " bytes of shared memory: %m", bytes);
+    }
+    return TCK_OK;
+}
+
+tck_status_t pages_refill(const struct pages *pages, uint64_t offset, uint64_t bytes, uint32_t threads,
+                          struct error *err)
+{
+    const struct page_range range = {.fd = pages->fd, .offset = offset, .base = pages->base + offset, .bytes = bytes};
+    tck_status_t status = memory_can_spare(bytes, err);
+    return status == TCK_OK ? pages_touch(&range, threads, err) : status;
+}
+
+bool pages_any(const struct pages *pages, uint64_t offset, uint64_t bytes)
+{
+    off_t at = lseek(pages->fd, (off_t)offset, SEEK_DATA);
+    return at >= 0 && (uint64_t)at < offset + bytes;
+}
+
+bool pages_all(const struct pages *pages, uint64_t offset, uint64_t bytes)
+{
+    off_t at = lseek(pages->fd, (off_t)offset, SEEK_HOLE);
+    return at < 0 || (uint64_t)at >= offset + bytes;
 }
 
 /* ---- the source ---------------------------------------------------------------------------------------------- */

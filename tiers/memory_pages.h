@@ -31,6 +31,17 @@ must_check tck_status_t pages_make(const struct page_source *source, uint64_t by
                                    struct error *err);
 /* Maps a file that pages_make made in an earlier process. Takes over fd on success. */
 must_check tck_status_t pages_map(int fd, struct pages *out, struct error *err);
+/* Whether pages can be removed, and are then free for all: not those reserved for hugetlb. */
+bool pages_removable(const struct pages *pages);
+/* Removes the pages of a range, whose content is lost, in all processes that map them. None of them may be pinned: the
+ * process that has pinned it would keep using the removed page. */
+must_check tck_status_t pages_remove(const struct pages *pages, uint64_t offset, uint64_t bytes, struct error *err);
+/* Allocates them again. TCK_ERR_NOSPC if the machine or the cgroup cannot spare the bytes. */
+must_check tck_status_t pages_refill(const struct pages *pages, uint64_t offset, uint64_t bytes, uint32_t threads,
+                                     struct error *err);
+/* Whether any, and whether all pages of a range are allocated. */
+bool pages_any(const struct pages *pages, uint64_t offset, uint64_t bytes);
+bool pages_all(const struct pages *pages, uint64_t offset, uint64_t bytes);
 void pages_free(struct pages *pages); /* unmaps base unless NULL, closes fd unless -1 */
 
 #endif

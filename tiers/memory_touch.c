@@ -102,15 +102,16 @@ static uint32_t split(struct toucher whole, uint32_t threads, struct toucher par
     return count;
 }
 
-tck_status_t pages_touch(int fd, uint8_t *base, uint64_t bytes, uint32_t threads, struct error *err)
+tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct error *err)
 {
+    uint64_t bytes = range->bytes;
     struct toucher parts[THREADS_MAX];
-    struct toucher whole = {.base = base, .bytes = bytes};
-    whole.populate = madvise(base, 0, MADV_POPULATE_WRITE) == 0;
-    whole.huge = bytes % HUGE_PAGE_BYTES == 0 && madvise(base, bytes, MADV_HUGEPAGE) == 0;
+    struct toucher whole = {.base = range->base, .bytes = bytes};
+    whole.populate = madvise(range->base, 0, MADV_POPULATE_WRITE) == 0;
+    whole.huge = bytes % HUGE_PAGE_BYTES == 0 && madvise(range->base, bytes, MADV_HUGEPAGE) == 0;
     if (!whole.populate) {
         /* Writing to a page for which the mount has no space raises SIGBUS; this returns an error. */
-        int error = posix_fallocate(fd, 0, (off_t)bytes);
+        int error = posix_fallocate(range->fd, (off_t)range->offset, (off_t)bytes);
         if (error != 0) {
             errno = error;
             return error_set(err, status_of_errno(error), "allocate %" PRIu64 " bytes: %m", bytes);

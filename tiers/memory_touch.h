@@ -8,9 +8,17 @@
 #define PAGE_BYTES      4096u
 #define HUGE_PAGE_BYTES (2u << 20)
 
-/* Faults in every page of a new, empty file with `threads` threads, as huge pages where available. An error, never a
- * SIGBUS, if the file's mount has no space. */
-must_check tck_status_t pages_touch(int fd, uint8_t *base, uint64_t bytes, uint32_t threads, struct error *err);
+/* A mapped part of a file. */
+struct page_range {
+    int fd;
+    uint64_t offset; /* in the file */
+    uint8_t *base;   /* where it is mapped */
+    uint64_t bytes;
+};
+
+/* Faults in every page of a range without pages with `threads` threads, as huge pages where available. An error, never
+ * a SIGBUS, if the file's mount has no space. */
+must_check tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct error *err);
 
 /* The page size of most of the mapping that begins at base; untouched pages do not count. */
 uint32_t pages_size_at(const uint8_t *base);

@@ -274,6 +274,13 @@ static tck_status_t take_slot(struct segment *segment, uint32_t slot, struct err
     return TCK_OK;
 }
 
+/* A slot that was given back may have some pages again, if a trainer has mapped it. */
+static void find_given_back(struct segment *segment, uint32_t slot)
+{
+    bool all = pages_all(&segment->data, slot * segment->slot_stride, segment->slot_stride);
+    segment->given_back[slot] = segment->headers[slot].state == SLOT_FREE && !all;
+}
+
 static tck_status_t take_slots(struct segment *segment, struct error *err)
 {
     struct slot_header first;
@@ -283,6 +290,7 @@ static tck_status_t take_slots(struct segment *segment, struct error *err)
     }
     for (uint32_t slot = 0; status == TCK_OK && slot < segment->slot_count; slot++) {
         status = take_slot(segment, slot, err);
+        find_given_back(segment, slot);
     }
     return status;
 }
@@ -377,4 +385,37 @@ bool segment_repair_header(struct segment *segment, uint32_t slot)
     struct slot_header again = *known;
     segment_write_header(segment, slot, &again);
     return true;
+}
+
+/* ---- giving slots back when memory is short ------------------------------------------------------------------ */
+
+bool segment_can_give_back(const struct segment *segment, bool stored_here)
+{
+    enum pin_state pins = seals_pins(seal_of(segment, 0));
+    return pages_removable(&segment->data) && (pins == PINS_NONE || (pins == PINS_UNKNOWN && !stored_here));
+}
+
+bool segment_is_given_back(const struct segment *segment, uint32_t slot)
+{
+    return segment->given_back[slot];
+}
+
+void segment_set_given_back(struct segment *segment, uint32_t slot, bool given_back)
+{
+    segment->given_back[slot] = given_back;
+}
+
+bool segment_has_pages(const struct segment *segment, uint32_t slot)
+{
+    return pages_any(&segment->data, slot * segment->slot_stride, segment->slot_stride);
+}
+
+tck_status_t segment_give_back(const struct segment *segment, uint32_t slot, struct error *err)
+{
+    return pages_remove(&segment->data, slot * segment->slot_stride, segment->slot_stride, err);
+}
+
+tck_status_t segment_take_back(const struct segment *segment, uint32_t slot, uint32_t threads, struct error *err)
+{
+    return pages_refill(&segment->data, slot * segment->slot_stride, segment->slot_stride, threads, err);
 }

@@ -32,4 +32,21 @@ must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t s
  * on it. True if it had to. */
 bool segment_repair_header(struct segment *segment, uint32_t slot);
 
+/* ---- giving slots back when memory is short -------------------------------------------------------------------- */
+
+/* Whether the pages of free slots may be removed: not if they are reserved for hugetlb or a trainer has pinned them for
+ * a device. stored_here: a trainer of this node fills the slots. */
+bool segment_can_give_back(const struct segment *segment, bool stored_here);
+/* Whether this slot was given back: it must not be used before segment_take_back. A restarted agent finds that out by
+ * the pages that are missing. */
+bool segment_is_given_back(const struct segment *segment, uint32_t slot);
+/* From now on the slot counts as given back, or no longer. */
+void segment_set_given_back(struct segment *segment, uint32_t slot, bool given_back);
+/* Whether a slot that was given back has pages, still or again: a trainer that maps a segment allocates them. */
+bool segment_has_pages(const struct segment *segment, uint32_t slot);
+/* Removes the slot's pages, and allocates them again. Both take long, and may be called in any thread. */
+must_check tck_status_t segment_give_back(const struct segment *segment, uint32_t slot, struct error *err);
+must_check tck_status_t segment_take_back(const struct segment *segment, uint32_t slot, uint32_t threads,
+                                          struct error *err);
+
 #endif

@@ -54,3 +54,19 @@ struct sealed seal_read(struct seal *seal)
     }
     return (struct sealed){.version = VERSION_NONE};
 }
+
+static _Atomic uint64_t *pins_of(struct seal *seals)
+{
+    return (_Atomic uint64_t *)(void *)seals + SEALS_BYTES / sizeof(uint64_t) - 1;
+}
+
+void seals_set_pins(struct seal *seals, enum pin_state pins)
+{
+    atomic_store(pins_of(seals), htole64(pins));
+}
+
+enum pin_state seals_pins(struct seal *seals)
+{
+    uint64_t pins = le64toh(atomic_load(pins_of(seals)));
+    return pins == PINS_NONE ? PINS_NONE : pins == PINS_UNKNOWN ? PINS_UNKNOWN : PINS_MADE;
+}

@@ -29,4 +29,10 @@ void seal_set(struct seal *seal, struct version version, const struct hash128 *r
 void seal_clear(struct seal *seal);
 struct sealed seal_read(struct seal *seal);
 
+/* At the end of the page: whether the trainer that fills the segment's slots has pinned them for a device. It outlives
+ * the trainer, because pages that were pinned must not be replaced by others before they are unpinned. */
+enum pin_state { PINS_UNKNOWN, PINS_NONE, PINS_MADE };
+void seals_set_pins(struct seal *seals, enum pin_state pins);
+enum pin_state seals_pins(struct seal *seals);
+
 #endif

@@ -19,6 +19,7 @@ static void unmap(const struct slots *slots, struct shard_slots *shard)
     if (shard->pinned) {
         slots->pins.unpin(slots->pins.ctx, shard->base);
         shard->pinned = false;
+        seals_set_pins(shard->seals, PINS_NONE);
     }
     if (shard->base != NULL) {
         munmap(shard->base, shard->bytes);
@@ -88,9 +89,6 @@ static tck_status_t map_fd(const struct slots *slots, struct shard_slots *shard,
     shard->bytes = bytes;
     shard->dev = st.st_dev;
     shard->ino = st.st_ino;
-    if (shard->pinnable && shard->segment.stored_here) { /* others are read once */
-        shard->pinned = slots->pins.pin(slots->pins.ctx, base, bytes, shard->segment.page_bytes);
-    }
     return TCK_OK;
 }
 
@@ -117,6 +115,21 @@ static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *e
     return TCK_OK;
 }
 
+/* The agent must know before anything is pinned: it removes pages of free slots when memory is short. */
+static void pin(const struct slots *slots, struct shard_slots *shard)
+{
+    if (shard->pinned) {
+        return;
+    }
+    if (shard->pinnable) {
+        seals_set_pins(shard->seals, PINS_MADE);
+        shard->pinned = slots->pins.pin(slots->pins.ctx, shard->base, shard->bytes, shard->segment.page_bytes);
+    }
+    if (!shard->pinned) {
+        seals_set_pins(shard->seals, PINS_NONE);
+    }
+}
+
 static tck_status_t map_shard(const struct slots *slots, struct shard_slots *shard, struct session *session,
                               struct error *err)
 {
@@ -129,6 +142,9 @@ static tck_status_t map_shard(const struct slots *slots, struct shard_slots *sha
     status = map_fd(slots, shard, fds[0], err);
     if (status == TCK_OK && shard->segment.stored_here) {
         status = map_seals(shard, fds[1], err);
+        if (status == TCK_OK) {
+            pin(slots, shard); /* others are read once */
+        }
     }
     close(fds[0]);
     close(fds[1]);

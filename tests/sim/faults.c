@@ -243,6 +243,11 @@ static void isolate_now(void *ctx)
     link_isolate(ctx, faults_lasting(500, 9000));
 }
 
+static void squeeze(void)
+{
+    pressure_squeeze(any_host());
+}
+
 static void fail_network(void)
 {
     link_network_fails(any_host(), faults_lasting(500, 9000));
@@ -318,9 +323,9 @@ void __wrap_rpc_send_coordinator(struct term_context *tc, uint16_t type, struct 
 static const struct {
     enum trait trait;
     void (*fault)(void);
-} special[] = {{TRAIT_FREEZES, freeze},         {TRAIT_SLOW, interrupt},       {TRAIT_ISOLATES, isolate},
-               {TRAIT_SECOND, launch_second},   {TRAIT_FULL, storage_fills},   {TRAIT_POWER, power_go_soon},
-               {TRAIT_CLOCK_JUMPS, jump_clock}, {TRAIT_NETWORKS, fail_network}};
+} special[] = {{TRAIT_FREEZES, freeze},         {TRAIT_SLOW, interrupt},        {TRAIT_ISOLATES, isolate},
+               {TRAIT_SECOND, launch_second},   {TRAIT_FULL, storage_fills},    {TRAIT_POWER, power_go_soon},
+               {TRAIT_CLOCK_JUMPS, jump_clock}, {TRAIT_NETWORKS, fail_network}, {TRAIT_PRESSURE, squeeze}};
 
 static bool inject_special(void)
 {

@@ -25,6 +25,7 @@ static struct sealed_version *versions;
 static size_t version_count;
 static struct version promise; /* newest version that was reported to trainers as committed */
 static uint32_t losses;        /* machines lost since */
+static struct version gave_up; /* newest version of which copies were given up for lack of memory */
 static uint64_t quiet_us;      /* since when storage has answered all hosts and no agent has died */
 static uint64_t lost_us;       /* when a machine was last lost */
 static uint32_t lost_domain;   /* its domain: machines of one domain that are lost at once count as one loss */
@@ -481,7 +482,9 @@ static bool is_promised(void)
         return false;
     }
     uint32_t left = (uint32_t)__builtin_popcountll(shape_hosts(sealed->shape) & ~known_hosts());
-    return losses + left < wanted_copies(sealed->shape);
+    uint32_t wanted = wanted_copies(sealed->shape);
+    uint32_t fewer = version_is(gave_up, promise) ? wanted - 1 : 0; /* then one machine's loss may lose it */
+    return losses + left + fewer < wanted;
 }
 
 /* True if some machine's agent knows that the version was committed or restored. If none does, only storage can have
@@ -527,6 +530,39 @@ void judge_damaged(const struct host *host, struct hash128 shard, struct version
     anchor.losses++;
     for (uint32_t i = 0; i < anchor.count; i++) {
         if (hash128_is(anchor.copies[i].shard.id, shard)) {
+            anchor.copies[i].hosts &= ~(UINT64_C(1) << host->index);
+        }
+    }
+}
+
+/* Storage has it, or another machine whose copy was not lost by a fault. */
+static void check_left(const struct copies_of *c, const struct host *by)
+{
+    struct published_version p = {.version = VERSION_MOST};
+    bool left = anchor.losses > 0;
+    while (!left && published_next(&p)) {
+        left = version_is(p.version, anchor.version);
+    }
+    for (uint32_t i = 0; i < sim.host_count && !left; i++) {
+        const struct host *host = &sim.hosts[i];
+        left = host != by && (c->hosts >> i & 1) &&
+               (host->agent == NULL || judge_has_copy(host, &c->shard, anchor.version));
+    }
+    if (!left) {
+        sim_violation("%s gives up the last copy of a shard of step %" PRIu64 " of term %" PRIu64, by->name,
+                      anchor.version.step, anchor.version.term);
+    }
+}
+
+void judge_given_up(const struct host *host, struct hash128 shard, struct version version)
+{
+    if (is_older(version, anchor.version)) {
+        return;
+    }
+    gave_up = is_older(gave_up, version) ? version : gave_up;
+    for (uint32_t i = 0; version_is(version, anchor.version) && i < anchor.count; i++) {
+        if (hash128_is(anchor.copies[i].shard.id, shard)) {
+            check_left(&anchor.copies[i], host);
             anchor.copies[i].hosts &= ~(UINT64_C(1) << host->index);
         }
     }

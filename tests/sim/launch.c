@@ -505,6 +505,9 @@ static bool is_finished(const struct launch *launch)
     }
     bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps &&
                 !bases_wait(launch) && !overload_lasts(launch);
+    if (pressure_lasts()) {
+        return false;
+    }
     if (launch->last_step > 0) {
         return job.committed >= launch->last_step && job.published >= launch->last_step;
     }
@@ -608,7 +611,8 @@ static void rest(void *ctx)
 static uint64_t pause_us(const struct launch *launch)
 {
     bool overloaded = sim_trait(TRAIT_OVERLOADED);
-    bool waits = launch->step > job.steps && (overloaded ? !overload_lasts(launch) : sim_trait(TRAIT_DAMAGE));
+    bool waits = launch->step > job.steps &&
+                 (overloaded ? !overload_lasts(launch) : sim_trait(TRAIT_DAMAGE) || sim_trait(TRAIT_PRESSURE));
     return waits && job.step_us < WAIT_STEP_US ? WAIT_STEP_US : job.step_us;
 }
 

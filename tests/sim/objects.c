@@ -70,6 +70,7 @@ void object_unref(struct object *object)
         return;
     }
     if (object->kind == OBJECT_MEMORY) {
+        pressure_forget(object->base, object->bytes);
         memory_drop(object);
         free(object);
     } else if (object->kind == OBJECT_SOCKET) {

@@ -423,6 +423,7 @@ static void take_segment(struct rank *rank, const struct ipc_frame *frame)
     shard->meta = object_of(frame->fds[1]);
     object_ref(shard->data);
     object_ref(shard->meta);
+    seals_set_pins((struct seal *)(void *)(shard->meta->base + shard->meta->bytes - SEALS_BYTES), PINS_NONE);
 }
 
 static void check_restored(struct rank *rank, const struct msg_restored *m)

@@ -18,6 +18,7 @@
 #include "base/loop.h"
 #include "base/message.h"
 #include "base/pool.h"
+#include "core/memory_level.h"
 #include "recovery/catalog.h"
 #include "tiers/memory.h"
 #include "tiers/peer.h"
@@ -111,7 +112,8 @@ enum trait {
     TRAIT_FULL = 58,         /* storage is full at times */
     TRAIT_POWER = 774,       /* storage loses what was not synced */
     TRAIT_CLOCK_JUMPS = 793, /* the clocks of machines jump */
-    TRAIT_NETWORKS = 797     /* machines have two networks, of which one fails at times */
+    TRAIT_NETWORKS = 797,    /* machines have two networks, of which one fails at times */
+    TRAIT_PRESSURE = 811     /* machines are short of memory at times */
 };
 bool sim_trait(enum trait trait);
 
@@ -154,6 +156,8 @@ struct host {
     int64_t wall_ahead_ms;           /* the same for its wall clock, which may also be behind */
     uint64_t stopped_until_us;       /* its agent does not run (SIGSTOP) */
     uint64_t short_until_us;         /* out of memory until then: some jobs cannot be submitted to a pool */
+    enum memory_level squeezed;      /* how short of memory its machine is, */
+    uint64_t squeezed_until_us;      /* until then */
     bool noisy;                      /* some chunks that it receives have wrong bytes */
     bool interrupts;                 /* a fault occurs while it sends its next chunk */
     bool isolates;                   /* it is isolated once it has sent its next READY */
@@ -263,6 +267,19 @@ void slot_use_end(const void *who);
 /* slot_use_restore: a trainer restores from the slot. slot_use_damaged: the slot's bytes were damaged. */
 void slot_use_restore(const void *who, const void *at);
 void slot_use_damaged(const void *image);
+
+/* The pages of the slot at this place are removed. */
+void slot_use_removed(const uint8_t *at, uint64_t bytes);
+
+/* ---- pressure.c -------------------------------------------------------------------------------------------------- */
+
+void pressure_squeeze(struct host *host);
+/* True while a machine is short of memory, or slots that its agent gave back are not used again yet. */
+bool pressure_lasts(void);
+/* This memory no longer exists. */
+void pressure_forget(const uint8_t *at, uint64_t bytes);
+/* The current agent writes the header of a slot. */
+void pressure_header(const struct slot_header *before, const struct slot_header *now);
 
 /* ---- files.c: storage -------------------------------------------------------------------------------------------- */
 
@@ -524,6 +541,8 @@ void judge_sealed(const struct rank *rank, uint64_t step);
 void judge_host_lost(struct host *host);
 /* Calls to storage may have been given up too early. */
 void judge_clock_jumped(void);
+/* The host has given up this copy because it is short of memory. */
+void judge_given_up(const struct host *host, struct hash128 shard, struct version version);
 void judge_damaged(const struct host *host, struct hash128 shard, struct version version);
 /* save_dir no longer has a note of a commit. */
 void judge_note_emptied(void);

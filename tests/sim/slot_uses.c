@@ -67,10 +67,8 @@ void slot_use_restore(const void *who, const void *at)
     slot_use_begin(who, at, restores, NULL);
 }
 
-static void check_unused(const struct segment *segment, uint32_t slot)
+static void check_unused(const uint8_t *image, uint64_t bytes, uint32_t slot)
 {
-    const uint8_t *image = segment_image(segment, slot);
-    uint64_t bytes = segment_info(segment).image_bytes;
     struct slot_use **at = &uses;
     while (*at != NULL) {
         const struct slot_use *use = *at;
@@ -85,6 +83,11 @@ static void check_unused(const struct segment *segment, uint32_t slot)
     }
 }
 
+void slot_use_removed(const uint8_t *at, uint64_t bytes)
+{
+    check_unused(at, bytes, NONE32);
+}
+
 void __real_segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
 void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
 
@@ -93,8 +96,9 @@ void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const s
     const struct slot_header *before = segment_header(segment, slot);
     bool filled = header->state == SLOT_FILLING || header->state == SLOT_RECEIVING;
     judge_header(before, header);
+    pressure_header(before, header);
     if (filled && (before->state != header->state || !version_is(before->version, header->version))) {
-        check_unused(segment, slot);
+        check_unused(segment_image(segment, slot), segment_info(segment).image_bytes, slot);
     }
     __real_segment_write_header(segment, slot, header);
     struct hash128 shard = segment_info(segment).shard;

@@ -50,7 +50,7 @@ bool sim_trait(enum trait trait)
         [TRAIT_NAMESAKES] = 10,     [TRAIT_TWINS_DIFFER] = 15, [TRAIT_LAST_DRAIN_FAILS] = 40,
         [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15,
         [TRAIT_FULL] = 4,           [TRAIT_POWER] = 8,         [TRAIT_CLOCK_JUMPS] = 8,
-        [TRAIT_NETWORKS] = 6};
+        [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8};
     static enum {
         UNKNOWN,
         ABSENT,

@@ -234,7 +234,8 @@ static struct slot *slots_from_headers(const struct term_context *tc, uint32_t t
                                   .state = slot_found(header->state, header->version, seal, tc->world.term),
                                   .version = header->version,
                                   .root = header->root,
-                                  .to_storage = header->to_storage};
+                                  .to_storage = header->to_storage,
+                                  .withheld = segment_is_given_back(tc->local_shards[i].segment, k)};
             if (slot->state == SLOT_QUARANTINED) {
                 quarantine(tc->local_shards[i].segment, k);
             }

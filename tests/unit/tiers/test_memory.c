@@ -623,3 +623,74 @@ Test(memory, unparks_files_that_are_no_segment_at_all)
     cr_assert_eq(stored.count, 0);
     memory_free(memory);
 }
+
+/* ---- giving slots back ----------------------------------------------------------------------------------------- */
+
+static uint64_t allocated_bytes(const struct segment *segment)
+{
+    struct stat st;
+    cr_assert_eq(fstat(segment_info(segment).data_fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+static struct seal *seals_of(const struct segment *segment)
+{
+    struct stat st;
+    int fd = segment_info(segment).meta_fd;
+    cr_assert_eq(fstat(fd, &st), 0);
+    return mmap(NULL, SEALS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, st.st_size - SEALS_BYTES);
+}
+
+Test(memory, gives_the_pages_of_one_slot_back_and_takes_them_again)
+{
+    struct error err;
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    uint64_t whole = allocated_bytes(segment), stride = segment_info(segment).slot_stride;
+    save(segment, 0, (struct version){1, 5});
+    cr_assert_eq(segment_give_back(segment, 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(allocated_bytes(segment), whole - stride);
+    cr_assert_not(segment_has_pages(segment, 1));
+    cr_assert(segment_has_pages(segment, 0));
+    cr_assert_eq(segment_verify_root(segment, 0, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(segment_verify_chunk(segment, 0, 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(segment_take_back(segment, 1, 2, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(allocated_bytes(segment), whole);
+    save(segment, 1, (struct version){1, 6});
+    cr_assert_eq(segment_verify_chunk(segment, 1, 0, &err), TCK_OK, "%s", err.text);
+    memory_free(memory);
+}
+
+Test(memory, a_restarted_agent_finds_which_slots_were_given_back)
+{
+    struct error err;
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    save(segment, 0, (struct version){1, 5});
+    cr_assert_eq(segment_give_back(segment, 2, &err), TCK_OK, "%s", err.text);
+    memory_free(memory);
+    memory = back_from(&stored, "job");
+    segment = memory_find(memory, SHARD);
+    cr_assert_not(segment_is_given_back(segment, 0));
+    cr_assert_not(segment_is_given_back(segment, 1));
+    cr_assert(segment_is_given_back(segment, 2));
+    memory_free(memory);
+    parked_free(&stored);
+}
+
+Test(memory, pages_that_a_trainer_may_have_pinned_are_not_given_back)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    struct seal *seals = seals_of(segment);
+    cr_assert_not(segment_can_give_back(segment, true), "its trainer has not said anything yet");
+    cr_assert(segment_can_give_back(segment, false), "no trainer writes into it");
+    seals_set_pins(seals, PINS_MADE);
+    cr_assert_not(segment_can_give_back(segment, true));
+    cr_assert_not(segment_can_give_back(segment, false));
+    seals_set_pins(seals, PINS_NONE);
+    cr_assert(segment_can_give_back(segment, true));
+    munmap(seals, SEALS_BYTES);
+    memory_free(memory);
+}
