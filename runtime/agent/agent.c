@@ -22,6 +22,7 @@
 #include "agent/metrics/metrics.h"
 #include "agent/open_parts.h"
 #include "agent/pace/pacing.h"
+#include "agent/pressure/pressure.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
@@ -238,6 +239,7 @@ void agent_free(struct agent *agent)
     pool_free(agent->claiming);
     persistent_free(agent->persistent);
     scrub_free(agent->scrub);
+    pressure_free(agent->pressure);
     storage_scrub_free(agent->storage_scrub);
     drain_free(agent->drain);
     recoveries_free(agent->recoveries);

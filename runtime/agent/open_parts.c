@@ -23,6 +23,7 @@
 #include "agent/metrics/metrics.h"
 #include "agent/pace/pacing.h"
 #include "agent/peer_messages.h"
+#include "agent/pressure/pressure.h"
 #include "agent/recovery/recover.h"
 #include "agent/recovery/restore.h"
 #include "agent/replication/fetch.h"
@@ -504,6 +505,19 @@ static tck_status_t open_scrubs(struct agent *agent, struct error *err)
     return status == TCK_OK ? storage_scrub_new(&storage, &agent->storage_scrub, err) : status;
 }
 
+static tck_status_t open_pressure(struct agent *agent, struct error *err)
+{
+    const struct pressure_setup setup = {.config = &agent->config,
+                                         .loop = agent->loop,
+                                         .pool = agent->pool,
+                                         .threads = agent->pool_threads,
+                                         .memory = agent->memory,
+                                         .term = &agent->term_context,
+                                         .slot_ops = agent->slot_ops,
+                                         .leaving = &agent->leaving};
+    return pressure_new(&setup, &agent->pressure, err);
+}
+
 static tck_status_t open_drain(struct agent *agent, struct error *err)
 {
     const struct drain_setup setup = {.config = &agent->config,
@@ -569,8 +583,8 @@ tck_status_t open_parts(struct agent *agent, struct error *err)
     static open_fn *const opens[] = {open_presence,   open_threads, open_fdstore,  open_memory,       open_pacing,
                                      open_storage,    open_catalog, open_messages, open_health,       open_storage_work,
                                      open_trainers,   open_ends,    open_terms,    open_connectivity, open_claims,
-                                     open_membership, open_fetches, open_recovery, open_scrubs,       open_drain,
-                                     open_metrics,    open_trace};
+                                     open_membership, open_fetches, open_recovery, open_scrubs,       open_pressure,
+                                     open_drain,      open_metrics, open_trace};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);

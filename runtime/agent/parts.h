@@ -38,6 +38,7 @@ struct peers;
 struct persistent;
 struct pool;
 struct presence;
+struct pressure;
 struct recoveries;
 struct reservations;
 struct rpc;
@@ -105,6 +106,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct recoveries *recoveries;
     struct scrub *scrub;
     struct storage_scrub *storage_scrub;
+    struct pressure *pressure; /* of memory */
     struct drain *drain;
     struct metrics *metrics;
     struct trace *trace; /* NULL: none is written */

@@ -116,6 +116,12 @@ static const struct field fields[] = {
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
      .help = "limit on the memory that this agent allocates for snapshots: bytes, or \"64GiB\"; 0: half of the "
              "machine's memory"},
+    {WORD(memory_pressure, switch_words), .default_text = "on",
+     .help = "whether the agent gives slots and copies back when memory on its node is short, and uses them again "
+             "later: on, off"},
+    {AT(memory_reserve_bytes), .type = FIELD_BYTES, .default_text = "0",
+     .help = "memory is short when less than this is left on the machine or in the agent's control group, and nearly "
+             "used up at half of it: bytes, or \"2GiB\"; 0: 2 % of that memory, at least 64 MiB"},
     {NUMBER(slots, 2, 3), .default_text = "3",
      .help = "number of snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
     {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",

@@ -47,6 +47,7 @@ struct config {
     struct interval save_mem_interval;
     struct interval save_storage_interval;
     uint32_t max_ckpt_num;         /* published versions kept; 0: all */
+    uint64_t memory_reserve_bytes; /* kept free for others, 0: a share of what there is */
     uint64_t memory_cap_bytes;     /* of all segments of this agent; 0: half of the machine's memory */
     uint32_t slots;                /* per shard: 2 or 3 */
     uint32_t copies;               /* of each shard in distinct domains, including the node's own; 1: no replicas */
@@ -70,6 +71,7 @@ struct config {
     uint32_t restore_spread_timeout_ms;
     enum storage_format storage_format;   /* used by adapters of frameworks alone */
     enum switch_state storage_verify;     /* a drain reads back what it wrote before it is published */
+    enum switch_state memory_pressure;    /* slots are given back when memory is short */
     uint32_t scrub_interval_s;            /* each slot's digests are checked once in this time; 0: never */
     uint32_t scrub_storage_interval_s;    /* and this node's files of one published version; 0: never */
     char run_id[CONFIG_RUN];              /* of the launcher: the same in a relaunch; "": unknown */

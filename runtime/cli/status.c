@@ -71,21 +71,80 @@ static void write_scrub(FILE *to, const json_t *scrub)
     }
 }
 
+#define TIME_TEXT 32
+
+static void since_text(const json_t *object, char out[TIME_TEXT])
+{
+    time_t seconds = (time_t)(number_of(object, "since_ms") / 1000);
+    struct tm tm;
+    localtime_r(&seconds, &tm);
+    strftime(out, TIME_TEXT, "%Y-%m-%d %H:%M:%S", &tm);
+}
+
 static void write_storage(FILE *to, const json_t *storage)
 {
     if (storage == NULL || flag_of(storage, "good")) {
         return;
     }
-    char since[32];
-    time_t seconds = (time_t)(number_of(storage, "since_ms") / 1000);
-    struct tm tm;
-    localtime_r(&seconds, &tm);
-    strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S", &tm);
+    char since[TIME_TEXT];
+    since_text(storage, since);
     fprintf(to, "WARNING: storage has been failing since %s: %s\n", since, text_of(storage, "error"));
     if (number_of(storage, "steps") > 0) {
         fprintf(to, "         %" PRIu64 " steps, %" PRIu64 " to %" PRIu64 ", did not reach storage\n",
                 number_of(storage, "steps"), number_of(storage, "first_step"), number_of(storage, "newest_step"));
     }
+}
+
+/* One copy of the committed version that was given up, and what the version depends on now. */
+static void write_given_up(FILE *to, const char *node, const json_t *copy)
+{
+    char version[48], where[128] = "";
+    const char *other = text_of(copy, "in_memory_of");
+    bool stored = flag_of(copy, "in_storage");
+    text_version(json_get(copy, "version"), version, sizeof(version));
+    if (stored && other[0] == '\0') {
+        snprintf(where, sizeof(where), "only in storage");
+    } else if (stored) {
+        snprintf(where, sizeof(where), "in storage, and in the memory of node %.64s while that has room", other);
+    } else {
+        snprintf(where, sizeof(where), "only in the memory of node %.64s, whose loss loses it", other);
+    }
+    fprintf(to, "WARNING: rank %" PRIu64 "'s copy on node %s of version %s was given up; it is now %s\n",
+            number_of(copy, "rank"), node, version, where);
+}
+
+static void write_pressure(FILE *to, const json_t *answer)
+{
+    const json_t *pressure = json_get(answer, "memory_pressure");
+    bool enough = strcmp(text_of(pressure, "level"), "enough") == 0;
+    char since[TIME_TEXT], left[32], reserve[32], given[32];
+    text_bytes(number_of(pressure, "available_bytes"), left, sizeof(left));
+    text_bytes(number_of(pressure, "reserve_bytes"), reserve, sizeof(reserve));
+    text_bytes(number_of(pressure, "bytes_given_back"), given, sizeof(given));
+    if (flag_of(pressure, "watched") && !enough) {
+        since_text(pressure, since);
+        fprintf(to, "WARNING: memory has been %s since %s: %s has %s left, and %s should be (memory_reserve_bytes)\n",
+                text_of(pressure, "level"), since, text_of(pressure, "of"), left, reserve);
+    }
+    if (number_of(pressure, "slots_given_back") > 0) {
+        fprintf(to, "%s%" PRIu64 " slots, %s, were given back because memory was short%s\n", enough ? "" : "         ",
+                number_of(pressure, "slots_given_back"), given,
+                enough ? "; they are used again when there is room for them" : "");
+    }
+    if (flag_of(pressure, "saving_suspended")) {
+        fprintf(to, "WARNING: saving is suspended, on all nodes, until this node has memory for its slots again\n");
+    }
+    for (const json_t *c = json_first(json_get(pressure, "given_up")); c != NULL; c = json_next(c)) {
+        write_given_up(to, text_of(answer, "node"), c);
+    }
+}
+
+static bool memory_enough(const json_t *answer)
+{
+    const json_t *pressure = json_get(answer, "memory_pressure");
+    return pressure == NULL ||
+           (strcmp(text_of(pressure, "level"), "enough") == 0 && !flag_of(pressure, "saving_suspended") &&
+            json_len(json_get(pressure, "given_up")) == 0);
 }
 
 static bool storage_good(const json_t *answer)
@@ -214,6 +273,7 @@ void cli_write_status(FILE *to, const json_t *answer)
             number_of(answer, "undecided"));
     fprintf(to, "memory %s of %s in %" PRIu64 " segments, pages of %" PRIu64 " KiB\n", used, cap,
             number_of(memory, "segments"), number_of(memory, "page_bytes") >> 10);
+    write_pressure(to, answer);
     write_pacing(to, json_get(answer, "pacing"));
     write_held_back(to, answer);
     write_copies(to, answer);
@@ -287,7 +347,7 @@ int cli_status(const struct cli *cli)
         cli_write_status(stdout, answer);
     }
     bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
-                !copies_short(answer) && storage_good(answer) &&
+                !copies_short(answer) && storage_good(answer) && memory_enough(answer) &&
                 number_of(json_get(answer, "scrub"), "copies_missing") == 0;
     json_free(answer);
     return good ? 0 : 1;

@@ -88,9 +88,9 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     char text[1024];
     snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u%s%s%s}",
-             sim.save_dir, sim.save_dir, job.copies, slots, job.kept, hasty ? short_times : "",
-             sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
+             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s}",
+             sim.save_dir, sim.save_dir, job.copies, slots, job.kept, sim_trait(TRAIT_PRESSURE) ? "on" : "off",
+             hasty ? short_times : "", sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
              sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "");
     hosts_make(hosts, text);
 }

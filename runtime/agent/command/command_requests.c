@@ -136,6 +136,41 @@ static void add_term(json_t *json, const struct report_term *t, const struct age
     json_add(json, "nodes", nodes_json(agent->peers, agent->term_context));
 }
 
+/* Copies of the newest committed version that are missing here because memory was short, and where the others are. */
+static json_t *given_up_json(const struct pressure *pressure)
+{
+    json_t *list = json_array();
+    struct given_up lost;
+    uint32_t at = 0;
+    while (pressure_given_up(pressure, &at, &lost)) {
+        json_t *copy = json_object();
+        json_add_u64(copy, "rank", lost.rank);
+        json_add(copy, "version", version_json(lost.version));
+        json_add_bool(copy, "in_storage", lost.stored);
+        if (lost.node != NULL) {
+            json_add_str(copy, "in_memory_of", lost.node);
+        }
+        json_add(list, NULL, copy);
+    }
+    return list;
+}
+
+static json_t *pressure_json(const struct pressure_figures *f, const struct pressure *pressure)
+{
+    json_t *json = json_object();
+    json_add_bool(json, "watched", f->watched);
+    json_add_str(json, "level", memory_level_name(f->level));
+    json_add_u64(json, "since_ms", f->since_ms);
+    json_add_u64(json, "available_bytes", f->available_bytes);
+    json_add_u64(json, "reserve_bytes", f->reserve_bytes);
+    json_add_str(json, "of", f->of);
+    json_add_u64(json, "slots_given_back", f->slots_given_back);
+    json_add_u64(json, "bytes_given_back", f->bytes_given_back);
+    json_add_bool(json, "saving_suspended", f->saving_suspended);
+    json_add(json, "given_up", given_up_json(pressure));
+    return json;
+}
+
 static json_t *memory_json(const struct report_memory *m)
 {
     json_t *json = json_object();
@@ -291,6 +326,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add_u64(json, "term", r.term);
     json_add(json, "reserved", reserved_json(&r));
     json_add(json, "memory", memory_json(&r.memory));
+    json_add(json, "memory_pressure", pressure_json(&r.pressure, agent->pressure));
     json_add(json, "held", version_json(r.memory.held));
     json_add(json, "trainers", trainers_json(agent));
     json_add_bool(json, "awaits_trainers", r.awaits_trainers);

@@ -500,6 +500,42 @@ static void memory_limit(struct exposition *x, const struct report *r)
     plain(x, r->config->memory_cap_bytes);
 }
 
+static void memory_level(struct exposition *x, const struct report *r)
+{
+    if (r->pressure.watched) {
+        plain(x, r->pressure.level);
+    }
+}
+
+static void memory_available(struct exposition *x, const struct report *r)
+{
+    if (r->pressure.watched) {
+        plain(x, r->pressure.available_bytes);
+    }
+}
+
+static void memory_reserved(struct exposition *x, const struct report *r)
+{
+    if (r->pressure.watched) {
+        plain(x, r->pressure.reserve_bytes);
+    }
+}
+
+static void given_back(struct exposition *x, const struct report *r)
+{
+    plain(x, r->pressure.bytes_given_back);
+}
+
+static void given_up(struct exposition *x, const struct report *r)
+{
+    plain(x, r->pressure.copies_given_up);
+}
+
+static void suspended(struct exposition *x, const struct report *r)
+{
+    plain(x, r->pressure.saving_suspended);
+}
+
 static void slots_by_state(struct exposition *x, const struct report *r, const uint64_t *values)
 {
     for (int i = 0; !r->memory.changing && i < SLOT_STATES; i++) {
@@ -629,6 +665,17 @@ static const struct {
     {"tierckpt_memory_used_bytes", "", FAMILY_GAUGE, "Memory of this node that holds snapshots or is free for them.",
      memory_used},
     {"tierckpt_memory_limit_bytes", "", FAMILY_GAUGE, "What memory_cap_bytes allows.", memory_limit},
+    {"tierckpt_memory_pressure", "", FAMILY_GAUGE, "How short of memory this node is: 0 enough, 1 low, 2 critical.",
+     memory_level},
+    {"tierckpt_memory_available_bytes", "", FAMILY_GAUGE,
+     "What the machine or the agent's control group has left, whichever has less.", memory_available},
+    {"tierckpt_memory_reserve_bytes", "", FAMILY_GAUGE, "What memory_reserve_bytes wants to be left.", memory_reserved},
+    {"tierckpt_memory_given_back_bytes", "", FAMILY_GAUGE,
+     "Bytes of slots that were given back because memory is short.", given_back},
+    {"tierckpt_copies_given_up", "", FAMILY_GAUGE,
+     "Copies of the newest committed version that this node has given up because memory was short.", given_up},
+    {"tierckpt_saving_suspended", "", FAMILY_GAUGE,
+     "1: nothing is saved because this node has given back the slots that a save needs.", suspended},
     {"tierckpt_slots", "state", FAMILY_GAUGE, "Snapshots in this node's memory, by state.", slots},
     {"tierckpt_slot_bytes", "state", FAMILY_GAUGE, "Bytes of the snapshots in this node's memory, by state.",
      slot_bytes},

@@ -7,6 +7,7 @@
 #include "agent/drain/drain.h"
 #include "agent/lifecycle/fdstore.h"
 #include "agent/pace/pacing.h"
+#include "agent/pressure/pressure.h"
 #include "agent/recovery/recover.h"
 #include "agent/replication/fetch.h"
 #include "agent/scrub/memory_scrub.h"
@@ -96,6 +97,7 @@ struct report {
     struct drain_counts drains;
     struct recovery_counts recoveries;
     struct pacing_figures pacing;
+    struct pressure_figures pressure;
 };
 
 struct agent;

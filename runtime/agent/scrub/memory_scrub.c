@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/loop.h"
 #include "base/pool.h"
+#include "core/node_pressure.h"
 #include "recovery/repair_source.h"
 #include "tiers/memory.h"
 #include "tiers/segment.h"
@@ -286,14 +287,15 @@ static void reset_repairs(struct local_shard *d)
     d->repair_after_ms = 0;
 }
 
-/* Repairs one copy at a time, and none while a recovery fetches. */
+/* Repairs one copy at a time, and none while a recovery fetches. What was given up because memory is short is fetched
+ * when its slots are usable again. */
 static void repair_missing(struct scrub *scrub, struct term_context *tc)
 {
     struct version version = copy_due(tc);
     for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
         if (copy_is_here(tc, i, version)) {
             reset_repairs(&tc->local_shards[i]);
-        } else if (fetches_none(scrub->needs.fetches) && copy_is_due(tc, i) &&
+        } else if (fetches_none(scrub->needs.fetches) && copy_is_due(tc, i) && !node_has_given_back(tc->node, i) &&
                    node_slot_of(tc->node, i, version) == NONE32) {
             repair(scrub, tc, i, version);
         }
