@@ -54,9 +54,11 @@ void pressure_squeeze(struct host *host)
             (double)(host->squeezed_until_us - sim.us) / (double)S);
 }
 
+/* An agent whose term is over uses its slots again in the next one. */
 static bool has_given_back(const struct host *host)
 {
-    const struct memory *memory = host->agent != NULL ? host->agent->memory : NULL;
+    const struct term_context *tc = host->agent != NULL ? host->agent->term_context : NULL;
+    const struct memory *memory = tc != NULL && !tc->closed ? host->agent->memory : NULL;
     for (size_t i = 0; memory != NULL && i < memory_count(memory); i++) {
         const struct segment *segment = memory_at(memory, i);
         for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {

@@ -67,7 +67,7 @@ void slot_use_restore(const void *who, const void *at)
     slot_use_begin(who, at, restores, NULL);
 }
 
-static void check_unused(const uint8_t *image, uint64_t bytes, uint32_t slot)
+static void check_unused(const uint8_t *image, uint64_t bytes, const char *done)
 {
     struct slot_use **at = &uses;
     while (*at != NULL) {
@@ -77,7 +77,7 @@ static void check_unused(const uint8_t *image, uint64_t bytes, uint32_t slot)
             continue;
         }
         if (use->at >= image && use->at < image + bytes) {
-            sim_violation("%s gives away slot %u of a segment, although %s", sim.current->name, slot, use->what);
+            sim_violation("%s %s, although %s", sim.current->name, done, use->what);
         }
         at = &(*at)->next;
     }
@@ -85,7 +85,7 @@ static void check_unused(const uint8_t *image, uint64_t bytes, uint32_t slot)
 
 void slot_use_removed(const uint8_t *at, uint64_t bytes)
 {
-    check_unused(at, bytes, NONE32);
+    check_unused(at, bytes, "removes the pages of a slot");
 }
 
 void __real_segment_write_header(struct segment *segment, uint32_t slot, const struct slot_header *header);
@@ -98,7 +98,7 @@ void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const s
     judge_header(before, header);
     pressure_header(before, header);
     if (filled && (before->state != header->state || !version_is(before->version, header->version))) {
-        check_unused(segment_image(segment, slot), segment_info(segment).image_bytes, slot);
+        check_unused(segment_image(segment, slot), segment_info(segment).image_bytes, "gives a slot away");
     }
     __real_segment_write_header(segment, slot, header);
     struct hash128 shard = segment_info(segment).shard;

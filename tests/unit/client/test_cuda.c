@@ -294,7 +294,9 @@ Test(cuda, slots_are_pinned_once_and_not_any_more_after_the_detach)
     rig_save(&rig, 2);
     cr_assert_eq(standin_count().pins, 1);
     cr_assert_eq(standin_count().host_bytes, 0);
+    cr_assert_eq(seals_pins(rig.agent.shards[0].seals), PINS_MADE, "or the agent may remove their pages");
     tck_detach(rig.client, 1);
+    cr_assert_eq(seals_pins(rig.agent.shards[0].seals), PINS_NONE);
     struct standin_counts counts = standin_count();
     cr_assert_eq(counts.unpins, 1);
     cr_assert_eq(counts.device_bytes, 0);
@@ -321,6 +323,7 @@ Test(cuda, only_slots_of_shards_with_records_on_devices_are_pinned)
     rig_save(&rig, 1);
     cr_assert_eq(rig.client->layout.shard_count, 2);
     cr_assert_eq(standin_count().pins, 1);
+    cr_assert_neq(seals_pins(rig.agent.shards[0].seals), seals_pins(rig.agent.shards[1].seals));
     rig_fill(&rig, 5);
     memset(bytes, 5, sizeof(bytes));
     rig_ok(&rig, tck_restore(rig.client, TCK_NEWEST, NULL));
@@ -340,6 +343,7 @@ Test(cuda, slots_that_cannot_be_pinned_are_filled_through_bounded_buffers)
         cr_assert(rig_image_holds(&rig, (uint8_t)step));
     }
     cr_assert_eq(standin_count().pins, 0);
+    cr_assert_eq(seals_pins(rig.agent.shards[0].seals), PINS_NONE);
     cr_assert_eq(standin_count().host_bytes, RING_PARTS * (RING_PART_BYTES + 1u));
     rig_fill(&rig, 99);
     rig_ok(&rig, tck_restore(rig.client, TCK_NEWEST, NULL));

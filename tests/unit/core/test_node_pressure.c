@@ -154,6 +154,17 @@ Test(node_pressure, touches_nothing_that_is_written_read_or_drained)
     cr_assert_eq(state_of(&m, OWN_SHARD, v(8)), SLOT_FILLING, "even if it is asked to");
 }
 
+Test(node_pressure, a_copy_that_is_being_read_stays_until_it_is_not)
+{
+    commit(7, false);
+    uint32_t slot = slot_of(&m, HELD_SHARD, v(7));
+    event_of(EVENT_PIN, slot);
+    (void)give_all(MEMORY_CRITICAL);
+    cr_assert_eq(node_slot(m.node, slot)->state, SLOT_VERIFIED);
+    event_of(EVENT_UNPIN, slot);
+    cr_assert_eq(give_all(MEMORY_CRITICAL), 1);
+}
+
 Test(node_pressure, touches_no_version_that_is_undecided)
 {
     save_until_ready(&m, 7);
