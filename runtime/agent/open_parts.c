@@ -300,6 +300,7 @@ static tck_status_t open_messages(struct agent *agent, struct error *err)
 static tck_status_t open_trainers(struct agent *agent, struct error *err)
 {
     const struct trainers_setup trainers = {.config = &agent->config,
+                                            .state = agent->state,
                                             .clients = &agent->clients,
                                             .term = &agent->term_context,
                                             .health = agent->health,
@@ -316,7 +317,11 @@ static tck_status_t open_trainers(struct agent *agent, struct error *err)
     }
     const struct start_config_setup start = {
         .config = &agent->config, .clients = &agent->clients, .fdstore = agent->fdstore, .trainers = agent->trainers};
-    return start_config_new(&start, &agent->start_config, err);
+    status = start_config_new(&start, &agent->start_config, err);
+    if (status == TCK_OK) { /* after it has noted what the agent was started with */
+        trainers_recall_changes(agent->trainers);
+    }
+    return status;
 }
 
 static bool awaits_trainers(const void *ctx)

@@ -45,6 +45,7 @@ static struct wire_beat next_beat(const struct agent *agent)
         m.storage_target = settings->storage_target;
         m.on_node_loss = (uint8_t)agent->config.on_node_loss;
         m.storage_trouble = tc->coordinator != NULL ? *health_own(agent->health) : (struct trouble){0};
+        m.changes = hard_state_get(agent->state)->changes;
     }
     return m;
 }
@@ -78,6 +79,7 @@ static void apply_beat(struct agent *agent, const struct wire_beat *m)
         trainers_apply_settings(agent->trainers, &settings, (enum on_node_loss)m->on_node_loss);
         health_handle_beat(agent->health, &m->storage_trouble);
     }
+    trainers_take_changes(agent->trainers, &m->changes);
     if (m->decision.term == tc->world.term) {
         struct event event = {.type = EVENT_DECISION, .decision = m->decision};
         driver_step_node(tc, &event);

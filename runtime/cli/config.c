@@ -27,7 +27,7 @@ static int change(const struct cli *cli)
         return 1;
     }
     if (!cli_json(cli, answer)) {
-        printf("%s is set to %s for the running job; to keep it, change the configuration file, too\n", key,
+        printf("%s is set to %s until the agents of the job end; to keep it, change the configuration file, too\n", key,
                equals + 1);
     }
     json_free(answer);

@@ -611,6 +611,12 @@ static void do_set(struct agent *agent, struct client *client, const json_t *req
         reply_error(client, &err);
         return;
     }
+    if (strlen(value) >= CHANGE_VALUE_BYTES) {
+        (void)error_set(&err, TCK_ERR_INVAL, "%s: a value of at most %d characters can be sent to the other nodes", key,
+                        CHANGE_VALUE_BYTES - 1);
+        reply_error(client, &err);
+        return;
+    }
     struct wire_change m = {.term = tc->world.term};
     snprintf(m.key, sizeof(m.key), "%s", key);
     snprintf(m.value, sizeof(m.value), "%s", value);

@@ -211,6 +211,7 @@ tck_status_t start_config_compare(struct start_config *sc, struct client *client
 
 struct applied {
     struct config *config;
+    struct trainers *trainers;
     uint32_t count;
 };
 
@@ -225,6 +226,7 @@ static void apply(void *ctx, const char *key, const char *old, const char *new)
         log_warn("%s", err.text);
         return;
     }
+    trainers_note_change(applied->trainers, key, new);
     log_info("this start changed %s from %s to %s", key, old, new);
     applied->count++;
 }
@@ -233,7 +235,7 @@ void start_config_apply(struct start_config *sc, struct client *client)
 {
     struct config wanted;
     struct error err;
-    struct applied applied = {.config = sc->needs.config};
+    struct applied applied = {.config = sc->needs.config, .trainers = sc->needs.trainers};
     if (client->settings == NULL || is_same_text(sc, client->settings) ||
         read_wanted(client->settings, &wanted, &err) != TCK_OK) {
         return;

@@ -6,6 +6,7 @@
 #define TCK_AGENT_STATE_H
 
 #include "base/world.h"
+#include "core/changes.h"
 #include "core/protocol.h"
 #include "core/reserve.h"
 #include "core/term.h"
@@ -32,6 +33,7 @@ struct kept {
     struct version base;      /* the version that was last chosen to be restored */
     uint64_t base_term;       /* the term that chose it; 0: unknown */
     char passed_over[PASSED_TEXT_BYTES]; /* which newer version was passed over for it, and why; "": none */
+    struct changes changes;              /* of settings, while the job runs */
 };
 
 /* What follows magic, format and sequence number in the head. Builds without the last fields left zeros there.
@@ -55,7 +57,8 @@ struct kept {
     F(u32, claimed_pid)                    \
     F(version, base)                       \
     F(str, passed_over, PASSED_TEXT_BYTES) \
-    F(u64, base_term)
+    F(u64, base_term)                      \
+    F(part, changes, changes)
 
 must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
                                        struct error *err);

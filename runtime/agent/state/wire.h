@@ -5,6 +5,7 @@
 #define TCK_AGENT_WIRE_H
 
 #include "base/message.h"
+#include "core/changes.h"
 #include "core/protocol.h"
 #include "tiers/manifest.h"
 
@@ -49,7 +50,8 @@ enum wire_type {
     F(u64, mem_target) /* steps to save at when intervals are in seconds */ \
     F(u64, storage_target)                                                  \
     F(u8, on_node_loss)                                                     \
-    F(part, trouble, storage_trouble) /* the coordinator's */
+    F(part, trouble, storage_trouble) /* the coordinator's */               \
+    F(part, changes, changes)
 
 #define NOTE_FIELDS(F) F(u64, term)
 

@@ -6,6 +6,7 @@
 #include "agent/driver/missing_copies.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/state/hard_state.h"
 #include "agent/storage/health.h"
 #include "base/clock.h"
 #include "base/message.h"
@@ -188,9 +189,63 @@ tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *
     if (status != TCK_OK) {
         return status;
     }
+    trainers_note_change(ts, key, value);
     set_steps(ts);
     log_info("%s is now %s, from step %" PRIu64 " on", key, value, ts->settings.from_step);
     return TCK_OK;
+}
+
+void trainers_note_change(struct trainers *ts, const char *key, const char *value)
+{
+    struct kept kept = *hard_state_get(ts->needs.state);
+    if (changes_note(&kept.changes, key, value, clock_wall_ms())) {
+        hard_state_put(ts->needs.state, &kept);
+    } else {
+        log_warn("%s: only this node knows of the change, because the value \"%s\" is too long", key, value);
+    }
+}
+
+static void apply_change(const struct trainers *ts, const char *key, const char *value)
+{
+    struct error err;
+    if (config_change(ts->needs.config, key, value, &err) == TCK_OK) {
+        log_info("%s is %s, as it was changed while the job runs", key, value);
+    } else {
+        log_warn("%s, as it was changed while the job runs: %s", key, err.text);
+    }
+}
+
+/* The other nodes get intervals from the coordinator's heartbeats, and need the configuration to become coordinators.
+ */
+void trainers_take_changes(struct trainers *ts, const struct changes *theirs)
+{
+    const struct term_context *tc = *ts->needs.term;
+    struct kept kept = *hard_state_get(ts->needs.state);
+    bool any = false;
+    for (size_t i = 0; i < CHANGES_COUNT; i++) {
+        if (changes_take(&kept.changes, theirs, i)) {
+            apply_change(ts, changes_key(i), kept.changes.of[i].value);
+            any = true;
+        }
+    }
+    if (!any) {
+        return;
+    }
+    hard_state_put(ts->needs.state, &kept);
+    if (tc != NULL && tc->coordinator != NULL) {
+        set_steps(ts);
+    }
+}
+
+void trainers_recall_changes(struct trainers *ts)
+{
+    const struct changes *kept = &hard_state_get(ts->needs.state)->changes;
+    for (size_t i = 0; i < CHANGES_COUNT; i++) {
+        if (!key_change_is_none(&kept->of[i])) {
+            apply_change(ts, changes_key(i), kept->of[i].value);
+        }
+    }
+    trainers_config_changed(ts);
 }
 
 static void log_chosen(const char *key, const struct interval *interval, uint64_t from_step)

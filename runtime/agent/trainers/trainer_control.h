@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 struct client;
+struct changes;
+struct hard_state;
 struct health;
 struct slot_ops;
 struct term_context;
@@ -24,6 +26,7 @@ struct settings {
 /* Dependencies. */
 struct trainers_setup {
     struct config *config;            /* updated when settings change */
+    struct hard_state *state;         /* keeps the changes */
     struct client *const *clients;    /* the current list */
     struct term_context *const *term; /* the current term */
     const struct health *health;
@@ -59,6 +62,12 @@ const struct settings *trainers_settings(const struct trainers *ts);
 void trainers_apply_settings(struct trainers *ts, const struct settings *settings, enum on_node_loss on_node_loss);
 /* The intervals in the configuration have changed. */
 void trainers_config_changed(struct trainers *ts);
+/* A start has changed this key in the configuration: it is passed on like a change by the command. */
+void trainers_note_change(struct trainers *ts, const char *key, const char *value);
+/* Applies what was changed later on another node. */
+void trainers_take_changes(struct trainers *ts, const struct changes *theirs);
+/* Applies what an earlier process of this agent has kept. */
+void trainers_recall_changes(struct trainers *ts);
 /* Coordinator: intervals that are "auto" have these steps from now on. Nothing happens if they had before. */
 void trainers_choose(struct trainers *ts, uint64_t mem_steps, uint64_t storage_steps);
 /* Coordinator: sets the target steps of intervals in seconds. */

@@ -36,6 +36,10 @@ Test(wire, beat_fits_in_a_heartbeat)
     }
     m.storage_trouble = (struct trouble){.code = TCK_ERR_NOSPC, .steps = 1};
     memset(m.storage_trouble.text, 'x', sizeof(m.storage_trouble.text) - 1);
+    for (size_t i = 0; i < CHANGES_COUNT; i++) {
+        m.changes.of[i].at_ms = 1000 + i;
+        memset(m.changes.of[i].value, '9', sizeof(m.changes.of[i].value) - 1);
+    }
     struct writer w = writer_new(0);
     wire_beat_encode(&m, &w);
     cr_assert_leq(w.len, PEER_BEAT_MAX);
@@ -101,6 +105,14 @@ Test(wire, beat_carries_the_coordinators_trouble_with_storage)
 {
     struct wire_beat m = {.term = 3, .from_coordinator = true};
     m.storage_trouble = (struct trouble){TCK_ERR_NOSPC, 1234, 10, 30, 3, "/save/job: No space left on device"};
+    codec_check(&wire_beat_codec, &m);
+}
+
+Test(wire, beat_carries_changes_of_settings)
+{
+    struct wire_beat m = {.term = 3};
+    m.changes.of[0] = (struct key_change){1234, "20"};
+    m.changes.of[3] = (struct key_change){5678, "end_trainers"};
     codec_check(&wire_beat_codec, &m);
 }
 
