@@ -65,4 +65,7 @@ void link_environment(const char *device);
 /* The same for the class of traffic over RDMA; dscp and service_level 0: what UCX chooses. */
 void link_environment_class(uint32_t dscp, uint32_t service_level);
 
+/* The version of the library below: three numbers. */
+void link_version(unsigned out[3]);
+
 #endif

@@ -456,6 +456,11 @@ static tck_status_t ucx_error(struct error *err, ucs_status_t status, const char
                      ucs_status_string(status));
 }
 
+void link_version(unsigned out[3])
+{
+    ucp_get_version(&out[0], &out[1], &out[2]);
+}
+
 /* 1.13 is Debian's, with which most tests run; 1.22 is PyPI's, which the wheel uses. */
 static void warn_if_untested(void)
 {

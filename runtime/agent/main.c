@@ -5,6 +5,7 @@
 #include "agent/lifecycle/fdstore.h"
 #include "agent/lifecycle/idle_exit.h"
 #include "agent/lifecycle/loop_watchdog.h"
+#include "agent/lifecycle/own_ucx.h"
 #include "agent/membership/start_config.h"
 #include "agent/metrics/metrics_text.h"
 #include "base/clock.h"
@@ -38,6 +39,7 @@ static void usage(FILE *to)
           "  --config FILE  configuration (tierckpt config prints it with help)\n"
           "  --set JSON     keys that override the file's\n"
           "  --metrics      print the metrics that it exports (metrics_listen, metrics_textfile)\n"
+          "  --ucx          print which UCX it uses here, and why\n"
           "  --help, --version\n",
           to);
 }
@@ -103,9 +105,12 @@ static void disable_core_dumps(void)
 static void exec_with_ucx_environment(const struct config *config, const char *file, const char *set)
 {
     char path[PATH_MAX];
-    char self[PATH_MAX] = "";
-    if (getenv("TIERCKPT_UCX_READY") != NULL || readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0) {
+    char self[PATH_MAX] = "", why[512];
+    if (getenv(UCX_READY) != NULL || readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0) {
         return;
+    }
+    if (own_ucx_choose(why, sizeof(why))) {
+        log_info("the system's UCX is used: %s", why);
     }
     link_environment(config->net_device);
     link_environment_class(config_dscp(config), config->service_level);
@@ -120,7 +125,7 @@ static void exec_with_ucx_environment(const struct config *config, const char *f
         argv[n++] = set;
     }
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): no thread was started yet */
-    if (setenv("TIERCKPT_UCX_READY", "1", 1) != 0 || (getenv("TIERCKPT_SUPERVISOR") == NULL && chdir("/") != 0)) {
+    if (setenv(UCX_READY, "1", 1) != 0 || (getenv("TIERCKPT_SUPERVISOR") == NULL && chdir("/") != 0)) {
         return;
     }
     execv(self, (char *const *)(uintptr_t)argv); /* does not write to argv */
@@ -232,6 +237,7 @@ int main(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'v'},
                                             {"metrics", no_argument, NULL, 'm'},
+                                            {"ucx", no_argument, NULL, 'u'},
 #ifdef TCK_FAILPOINTS
                                             {"failpoints", no_argument, NULL, 'p'},
 #endif
@@ -252,6 +258,9 @@ int main(int argc, char **argv)
             return 0;
         } else if (c == 'm') {
             print_metrics();
+            return 0;
+        } else if (c == 'u') {
+            own_ucx_print();
             return 0;
         } else if (c == 'p') {
             failpoints_print();

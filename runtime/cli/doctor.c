@@ -4,6 +4,7 @@
 
 #include "base/address_list.h"
 #include "base/path.h"
+#include "base/program.h"
 #include "base/record.h"
 
 #include <arpa/inet.h>
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/io_uring.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -399,6 +401,30 @@ static void check_grace(struct report *report, const struct cli *cli)
     tell(report, drain_s == 0 || grace_s == 0 ? NOTE : enough ? GOOD : BAD, "time to end", detail);
 }
 
+/* ---- UCX ----------------------------------------------------------------------------------------------------- */
+
+/* Only the agent loads it. It is beside this command in a wheel, elsewhere in its own directory. */
+static void check_ucx(struct report *report)
+{
+    char own[PATH_MAX] = "", agent[PATH_MAX + 32], line[CONFIG_PATH];
+    const char *named = getenv("TIERCKPT_BIN_DIR"); /* NOLINT(concurrency-mt-unsafe): there is one thread */
+    ssize_t len = readlink("/proc/self/exe", own, sizeof(own) - 1);
+    char *slash = len > 0 ? strrchr(own, '/') : NULL;
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    const char *const directories[] = {named != NULL ? named : own, own, TCK_INSTALL_BINDIR};
+    for (size_t i = 0; i < sizeof(directories) / sizeof(*directories); i++) {
+        snprintf(agent, sizeof(agent), "%s/tierckptd", directories[i]);
+        if (program_line((const char *const[]){agent, "--ucx", NULL}, NULL, line, sizeof(line))) {
+            tell(report, NOTE, "UCX", line);
+            return;
+        }
+    }
+    tell(report, NOTE, "UCX",
+         "not known: tierckptd was not found beside this command, or a library that it needs is missing");
+}
+
 /* ---- launcher ------------------------------------------------------------------------------------------------ */
 
 /* Under Slurm the script of the job can start torchrun again, as deploy/slurm/job.sbatch does. */
@@ -448,6 +474,7 @@ int cli_doctor(const struct cli *cli)
     check_memory(&report, &cli->config);
     check_network(&report, &cli->config);
     check_paths(&report, cli);
+    check_ucx(&report);
     check_storage_in_time(&report, cli);
     check_grace(&report, cli);
     check_launcher(&report);

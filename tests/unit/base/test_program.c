@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/program.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static bool shell(const char *script, const struct program_variable *variables, char out[64])
+{
+    return program_line((const char *const[]){"/bin/sh", "-c", script, NULL}, variables, out, 64);
+}
+
+Test(program, says_the_first_line)
+{
+    char line[64];
+    cr_assert(shell("echo one; echo two", NULL, line));
+    cr_assert_str_eq(line, "one");
+}
+
+Test(program, gets_variables)
+{
+    char line[64];
+    const struct program_variable variables[] = {{"TCK_TEST_WORD", "seven"}, {NULL, NULL}};
+    cr_assert(shell("echo $TCK_TEST_WORD", variables, line));
+    cr_assert_str_eq(line, "seven");
+}
+
+Test(program, that_fails_or_says_nothing_has_no_line)
+{
+    char line[64];
+    cr_assert_not(shell("echo one; exit 3", NULL, line));
+    cr_assert_not(shell(":", NULL, line));
+    cr_assert_not(shell("kill -9 $$", NULL, line));
+    cr_assert_not(program_line((const char *const[]){"/nonexistent/program", NULL}, NULL, line, sizeof(line)));
+}
+
+Test(program, that_writes_more_than_fits_is_read_to_its_end)
+{
+    char line[8];
+    cr_assert(program_line((const char *const[]){"/bin/sh", "-c", "seq 1 100000 | tr '\\n' ' '; echo", NULL}, NULL,
+                           line, sizeof(line)));
+    cr_assert_str_eq(line, "1 2 3 4");
+}
