@@ -12,8 +12,9 @@
  * tck_restore and tck_save_last. They reach the other ranks through the caller's allgather (tck_oob_t) and in no other
  * way. No other call waits for another rank, except tck_wait, which has a timeout.
  *
- * Threads: there is one client per process, and one thread at a time calls its functions. A client belongs to the
- * process that attached: in a forked child every call with it returns TCK_ERR_INVAL, and tck_detach does nothing.
+ * Threads: there is one client per process, and one thread at a time calls its functions (but see tck_progress). A
+ * client belongs to the process that attached: in a forked child every call with it returns TCK_ERR_INVAL, and
+ * tck_detach does nothing.
  *
  * Errors: every function returns a status that must be checked, and tck_errmsg returns the text of the last failure.
  * The library never exits, aborts, prints or installs a signal handler; its log lines go to tck_set_log and, while
@@ -532,6 +533,23 @@ typedef struct tck_health {
  * time between attach and detach. Trouble with storage on any node is known within a heartbeat, and ends when a later
  * version is published. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out);
+
+/* ---- progress -------------------------------------------------------------------------------------------------- */
+
+typedef struct tck_progress {
+    size_t struct_size;
+    const char *call;                 /* "register" or "restore"; this text and the next one stay valid */
+    const char *what;                 /* what it does now, for people */
+    uint64_t done_bytes, total_bytes; /* of that, on this node; total 0: not known */
+    uint64_t age_ms;                  /* since the call */
+    uint64_t still_ms;                /* since something has moved */
+    int shown;                        /* 0: the configuration wants no progress to be shown (show_progress) */
+} tck_progress_t;
+#define TCK_PROGRESS_INIT TCK_SIZED(tck_progress_t)
+
+/* How far the tck_register or tck_restore is that another thread is in: returns 1, or 0 if there is none. May be called
+ * at any time between attach and detach, by any thread. The library itself logs this every 10 s on rank 0. */
+TCK_API int tck_progress(tck_client_t *client, tck_progress_t *progress_out);
 
 /* ---- published versions ---------------------------------------------------------------------------------------- */
 

@@ -44,7 +44,7 @@ tck_status_t memory_new(const struct memory_setup *setup, struct memory **out, s
     snprintf(memory->job, sizeof(memory->job), "%s", setup->job);
     memory->setup.job = memory->job;
     memory->setup.hugetlb_mount = NULL; /* not kept */
-    tck_status_t status = page_source_new(setup->hugetlb_mount, setup->threads, &memory->source, err);
+    tck_status_t status = page_source_new(setup->hugetlb_mount, setup->threads, setup->progress, &memory->source, err);
     if (status != TCK_OK) {
         free(memory);
         return status;
@@ -273,6 +273,14 @@ tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t im
         return error_set(err, status, "segment of shard %s: %s", hex, why.text);
     }
     return TCK_OK;
+}
+
+uint64_t memory_needed(const struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count)
+{
+    struct segment_wish wish = {.shard = shard, .image_bytes = image_bytes, .slot_count = slot_count};
+    struct error ignored;
+    bool fits = memory_find(memory, shard) == NULL && segment_check(&wish, &ignored) == TCK_OK;
+    return fits ? segment_bytes(&wish) : 0;
 }
 
 void memory_remove(struct memory *memory, struct segment *segment)

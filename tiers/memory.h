@@ -15,6 +15,7 @@ struct memory_setup {
     uint64_t cap_bytes;
     const char *hugetlb_mount; /* "" none */
     uint32_t threads;          /* that touch pages */
+    struct progress *progress; /* counts what they have touched; NULL: nobody does */
     /* Parks a file under a name so that it survives this process; NULL in tests. Called for data and meta. */
     tck_status_t (*store_fd)(void *ctx, const char *name, int fd, struct error *err);
     void (*drop_fd)(void *ctx, const char *name);
@@ -35,6 +36,8 @@ void memory_adopted(struct memory *memory);
  * machine. Blocks until all pages are allocated. */
 must_check tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes,
                                    uint32_t slot_count, struct segment **out, struct error *err);
+/* How many bytes memory_add would allocate for this shard. */
+uint64_t memory_needed(const struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count);
 void memory_remove(struct memory *memory, struct segment *segment);
 
 struct segment *memory_find(const struct memory *memory, struct hash128 shard);

@@ -24,6 +24,7 @@
 
 struct page_source {
     uint32_t threads;
+    struct progress *progress;
     const struct way *huge; /* NULL: none worked */
     int mount_fd;           /* the configured mount; -1: none */
 };
@@ -121,7 +122,7 @@ static uint8_t *map_aligned(int fd, uint64_t bytes)
 }
 
 /* Gives a new file its size, maps it and touches it. Takes over fd in any case. */
-static tck_status_t fill(int fd, uint64_t bytes, uint32_t threads, struct pages *out, struct error *err)
+static tck_status_t fill(const struct page_source *source, int fd, uint64_t bytes, struct pages *out, struct error *err)
 {
     struct pages pages = {.fd = fd, .bytes = bytes};
     tck_status_t status = TCK_OK;
@@ -135,7 +136,8 @@ static tck_status_t fill(int fd, uint64_t bytes, uint32_t threads, struct pages 
         status = error_set(err, status_of_errno(errno), "map %" PRIu64 " bytes: %m", bytes);
         goto free_pages;
     }
-    status = pages_touch(&(struct page_range){.fd = fd, .base = pages.base, .bytes = bytes}, threads, err);
+    status = pages_touch(&(struct page_range){.fd = fd, .base = pages.base, .bytes = bytes}, source->threads,
+                         source->progress, err);
     if (status != TCK_OK) {
         goto free_pages;
     }
@@ -155,7 +157,7 @@ static tck_status_t make_by(const struct page_source *source, const struct way *
     if (fd < 0) {
         status = error_set(err, status_of_errno(errno), "create it: %m");
     } else {
-        status = fill(fd, bytes, source->threads, out, err);
+        status = fill(source, fd, bytes, out, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "shared memory file by %s", way->name);
@@ -243,7 +245,7 @@ tck_status_t pages_refill(const struct pages *pages, uint64_t offset, uint64_t b
 {
     const struct page_range range = {.fd = pages->fd, .offset = offset, .base = pages->base + offset, .bytes = bytes};
     tck_status_t status = memory_can_spare(bytes, err);
-    return status == TCK_OK ? pages_touch(&range, threads, err) : status;
+    return status == TCK_OK ? pages_touch(&range, threads, NULL, err) : status;
 }
 
 bool pages_any(const struct pages *pages, uint64_t offset, uint64_t bytes)
@@ -273,13 +275,15 @@ static bool gives_huge(const struct page_source *source, const struct way *way)
     return huge;
 }
 
-tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_source **out, struct error *err)
+tck_status_t page_source_new(const char *mount, uint32_t threads, struct progress *progress, struct page_source **out,
+                             struct error *err)
 {
     struct page_source *source = calloc(1, sizeof(*source));
     if (source == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a page source");
     }
     source->threads = threads;
+    source->progress = progress;
     source->mount_fd = -1;
     if (mount[0] != '\0') { /* configured, so it takes precedence */
         source->mount_fd = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -20,9 +20,9 @@ struct pages {
 struct page_source;
 
 /* Finds out by trial how to get huge pages here. mount: a tmpfs mount with huge=advise or always, "" if none; threads:
- * the number that touch pages. */
-must_check tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_source **out,
-                                        struct error *err);
+ * the number that touch pages, which count in progress (NULL: nobody counts). */
+must_check tck_status_t page_source_new(const char *mount, uint32_t threads, struct progress *progress,
+                                        struct page_source **out, struct error *err);
 void page_source_free(struct page_source *source);
 
 /* A new file of zeros. huge: try for huge pages (bytes is then a multiple of HUGE_PAGE_BYTES). TCK_ERR_NOSPC, before a

@@ -22,6 +22,7 @@
 
 #define THREADS_MAX 64u
 #define LINE_BYTES  512
+#define STEP_BYTES  (64ull << 20) /* touched at once, then counted */
 
 /* The work of one thread. */
 struct toucher {
@@ -32,6 +33,7 @@ struct toucher {
     bool started;
     bool populate; /* the kernel has MADV_POPULATE_WRITE (Linux 5.14) */
     bool huge;     /* and huge pages are wanted */
+    struct progress *progress;
 };
 
 /* Touches one page per huge page: either the fault brings in all of it, or MADV_COLLAPSE, which skips empty ranges,
@@ -53,18 +55,27 @@ static void write_each_page(uint8_t *base, uint64_t bytes)
     }
 }
 
+static void touch_step(struct toucher *toucher, uint8_t *base, uint64_t bytes)
+{
+    if (!toucher->populate) {
+        write_each_page(base, bytes);
+        return;
+    }
+    if (toucher->huge) {
+        make_huge(base, bytes);
+    }
+    if (madvise(base, bytes, MADV_POPULATE_WRITE) != 0) {
+        toucher->error = errno;
+    }
+}
+
 static void *touch_run(void *ctx)
 {
     struct toucher *toucher = ctx;
-    if (!toucher->populate) {
-        write_each_page(toucher->base, toucher->bytes);
-        return NULL;
-    }
-    if (toucher->huge) {
-        make_huge(toucher->base, toucher->bytes);
-    }
-    if (madvise(toucher->base, toucher->bytes, MADV_POPULATE_WRITE) != 0) {
-        toucher->error = errno;
+    for (uint64_t at = 0; at < toucher->bytes && toucher->error == 0; at += STEP_BYTES) {
+        uint64_t left = toucher->bytes - at, step = left < STEP_BYTES ? left : STEP_BYTES;
+        touch_step(toucher, toucher->base + at, step);
+        progress_add(toucher->progress, step);
     }
     return NULL;
 }
@@ -102,11 +113,12 @@ static uint32_t split(struct toucher whole, uint32_t threads, struct toucher par
     return count;
 }
 
-tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct error *err)
+tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct progress *progress,
+                         struct error *err)
 {
     uint64_t bytes = range->bytes;
     struct toucher parts[THREADS_MAX];
-    struct toucher whole = {.base = range->base, .bytes = bytes};
+    struct toucher whole = {.base = range->base, .bytes = bytes, .progress = progress};
     whole.populate = madvise(range->base, 0, MADV_POPULATE_WRITE) == 0;
     whole.huge = bytes % HUGE_PAGE_BYTES == 0 && madvise(range->base, bytes, MADV_HUGEPAGE) == 0;
     if (!whole.populate) {

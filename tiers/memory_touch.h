@@ -3,6 +3,7 @@
 #ifndef TCK_TIERS_MEMORY_TOUCH_H
 #define TCK_TIERS_MEMORY_TOUCH_H
 
+#include "base/progress.h"
 #include "base/status.h"
 
 #define PAGE_BYTES      4096u
@@ -17,8 +18,10 @@ struct page_range {
 };
 
 /* Faults in every page of a range without pages with `threads` threads, as huge pages where available. An error, never
- * a SIGBUS, if the file's mount has no space. */
-must_check tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct error *err);
+ * a SIGBUS, if the file's mount has no space. The bytes are added to progress (NULL: nobody counts) as they are touched.
+ */
+must_check tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct progress *progress,
+                                    struct error *err);
 
 /* The page size of most of the mapping that begins at base; untouched pages do not count. */
 uint32_t pages_size_at(const uint8_t *base);

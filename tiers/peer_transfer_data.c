@@ -2,6 +2,7 @@
  * The bytes of transfers: pushing chunks within a window, receiving them, and checking them in the pool. */
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "tiers/peer_transfer.h"
 
 #include <stdatomic.h>
@@ -160,8 +161,11 @@ static void judge_chunk(struct transfer *transfer, const struct crc_job *job, bo
         snprintf(why, sizeof(why), "chunk %u does not match its CRC", job->index);
         transfer_give_up(transfer, TCK_ERR_CORRUPT, why);
         log_error("%s", transfer->outcome.text);
-    } else if (++transfer->verified == transfer->count) {
-        transfer_succeed(transfer);
+    } else {
+        progress_add(transfer->item.progress, chunk_size(transfer->offer.image_bytes, job->index));
+        if (++transfer->verified == transfer->count) {
+            transfer_succeed(transfer);
+        }
     }
 }
 

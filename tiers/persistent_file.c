@@ -6,6 +6,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -424,6 +425,7 @@ static void chunk_done(void *ctx, bool canceled)
 {
     struct file_read *op = ((struct file_chunk *)ctx)->op;
     op->jobs--;
+    progress_add(op->item->progress, chunk_size(op->item->image_bytes, ((struct file_chunk *)ctx)->i));
     if (canceled) {
         error_set(&op->outcome, TCK_ERR_CANCELED, "%s: its check was canceled", op->name);
     }

@@ -55,6 +55,41 @@
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
+static bool waits_for(const struct client *c, enum await await)
+{
+    return c->trainer && (await == AWAIT_MEMORY ? c->register_seq != 0 : c->restoring);
+}
+
+static struct wait look_at(const struct agent *agent, enum await await)
+{
+    const struct term_context *tc = agent->term_context;
+    struct wait wait = {0};
+    for (const struct client *c = agent->clients; c != NULL; c = c->next) {
+        if (waits_for(c, await) && (wait.since_ms == 0 || c->waits_since_ms < wait.since_ms)) {
+            wait.since_ms = c->waits_since_ms;
+        }
+    }
+    if (wait.since_ms != 0 && await == AWAIT_MEMORY) {
+        membership_allocated(agent->membership, &wait.done_bytes, &wait.total_bytes);
+    } else if (wait.since_ms != 0 && tc != NULL && !tc->closed) {
+        fetch_bytes(agent->fetches, tc, &wait.done_bytes, &wait.total_bytes);
+    }
+    return wait;
+}
+
+static void look_at_waits(struct agent *agent)
+{
+    for (int await = 0; await < AWAITS; await++) {
+        struct wait wait = look_at(agent, (enum await)await);
+        wait_note(&agent->awaited.of[await], &wait, clock_ms());
+        for (struct client *c = wait.since_ms != 0 ? agent->clients : NULL; c != NULL; c = c->next) {
+            if (waits_for(c, (enum await)await)) {
+                wait_show(&agent->awaited.of[await], c->shared);
+            }
+        }
+    }
+}
+
 static void on_tick(void *ctx)
 {
     struct agent *agent = ctx;
@@ -70,6 +105,7 @@ static void on_tick(void *ctx)
         rpc_registered_tick(tc);
         recover_tick(agent->recoveries, tc);
     }
+    look_at_waits(agent);
     save_dir_check_tick(agent->save_dir_check);
     connectivity_tick(agent->connectivity);
     claim_tick(agent->claims);

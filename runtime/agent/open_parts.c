@@ -153,6 +153,7 @@ static tck_status_t open_memory(struct agent *agent, struct error *err)
                                   .cap_bytes = agent->config.memory_cap_bytes,
                                   .hugetlb_mount = agent->config.hugetlb_mount,
                                   .threads = agent->pool_threads,
+                                  .progress = &agent->touched,
                                   .store_fd = fdstore_put,
                                   .drop_fd = fdstore_remove,
                                   .ctx = agent->fdstore};
@@ -422,6 +423,7 @@ static tck_status_t open_membership(struct agent *agent, struct error *err)
     const struct membership_setup setup = {.config = &agent->config,
                                            .state = agent->state,
                                            .memory = agent->memory,
+                                           .touched = &agent->touched,
                                            .pool = agent->pool,
                                            .peers = agent->peers,
                                            .secret = &agent->secret,

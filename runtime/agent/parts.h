@@ -12,9 +12,11 @@
 #include "agent/recovery/restore.h"
 #include "agent/replication/replica_service.h"
 #include "agent/state/adopt.h"
+#include "agent/state/awaited.h"
 #include "agent/tally.h"
 #include "agent/trainers/slot_writers.h"
 #include "base/config.h"
+#include "base/progress.h"
 #include "base/secret.h"
 
 struct catalog;
@@ -66,6 +68,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     bool leaving;          /* agent_free has begun: nothing new is started */
 
     struct tally tally;
+    struct awaited awaited;    /* what trainers of this node wait for */
     uint64_t auto_interval_ms; /* clock_ms of the next look at intervals that are "auto" */
     uint64_t start_wall_ms;
 
@@ -76,6 +79,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct fdstore *fdstore;
     struct hard_state *state;
     struct memory *memory;
+    struct progress touched; /* pages of it */
     struct persistent *persistent;
     struct catalog *catalog; /* NULL if it cannot be opened: it is only a hint */
     struct peers *peers;

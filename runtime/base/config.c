@@ -196,6 +196,9 @@ static const struct field fields[] = {
      .help =
          "on: this start takes the job over from trainers that are still alive; off: the start is refused while there "
          "are any"},
+    {WORD(show_progress, switch_words), .default_text = "on",
+     .help = "on: while a start allocates memory or restores, rank 0 logs every 10 s how far that is; on a terminal, "
+             "Python shows it in a line; off: neither"},
     {NUMBER(log_level, 0, 3), .default_text = "2",
      .help = "what is logged; 0: errors, 1: also warnings, 2: also important events, 3: everything"},
 };

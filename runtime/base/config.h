@@ -76,6 +76,7 @@ struct config {
     uint32_t scrub_storage_interval_s;    /* and this node's files of one published version; 0: never */
     char run_id[CONFIG_RUN];              /* of the launcher: the same in a relaunch; "": unknown */
     enum switch_state accept_fresh_start; /* if all saved versions are lost */
+    enum switch_state show_progress;      /* of register and restore */
     enum switch_state takeover;           /* begin although trainers of another run are alive */
     uint32_t log_level;                   /* 0 error .. 3 debug */
 };

@@ -88,6 +88,9 @@ struct shared_status {
     /* also written by the client */
     struct stall_board stalls;   /* since it has this page */
     _Atomic uint64_t step_at_ns; /* clock_ns when current_step ended; written before current_step */
+    /* also written by the agent, while this trainer waits for memory or a restore: */
+    _Atomic uint64_t work_done_bytes, work_total_bytes; /* of this node; total 0: not known */
+    _Atomic uint64_t work_moved_ms;                     /* clock_ms when something moved last; 0: not known */
 };
 
 /* ---- what each message holds (schema.h) ---------------------------------------------------------------------- */

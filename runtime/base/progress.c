@@ -45,6 +45,13 @@ void progress_end(struct progress *p)
     }
 }
 
+void progress_add(struct progress *p, uint64_t bytes)
+{
+    if (p != NULL) {
+        atomic_fetch_add_explicit(&p->bytes, bytes, memory_order_relaxed);
+    }
+}
+
 void progress_moved(void)
 {
     if (current != NULL) {

@@ -13,6 +13,7 @@
 struct progress {
     _Atomic uint32_t calls;    /* under way */
     _Atomic uint64_t moved_ms; /* clock_ms */
+    _Atomic uint64_t bytes;    /* that have arrived so far */
 };
 
 /* A call for this work begins, and has returned. May be called by any thread. NULL: the work is not watched. */
@@ -22,6 +23,8 @@ void progress_return(struct progress *p);
 /* The same around calls that this thread makes; progress_moved then refers to this work. */
 void progress_begin(struct progress *p);
 void progress_end(struct progress *p);
+/* So many more bytes have arrived. May be called by any thread. NULL: the work is not watched. */
+void progress_add(struct progress *p, uint64_t bytes);
 /* The work of this thread has made progress; harmless if it has none. */
 void progress_moved(void);
 

@@ -12,7 +12,8 @@
 #include <time.h>
 
 #define PAUSE_NS    200000000
-#define IDLE_MAX_MS 3000  /* nothing is being drained, and the version is not there: it will not come */
+#define IDLE_MAX_MS 3000 /* nothing is being drained, and the version is not there: it will not come */
+#define STILL_MS    5000
 #define SPREAD_MOST 0.899 /* PACE_SPREAD_MAX, printed and read back */
 
 /* ---- status -------------------------------------------------------------------------------------------------- */
@@ -203,6 +204,25 @@ static void write_parked(FILE *to, const json_t *stored)
     }
 }
 
+/* Since when nothing has moved is said once that is long enough to be a sign of trouble. */
+static void write_operations(FILE *to, const json_t *operations)
+{
+    for (const json_t *o = json_first(operations); o != NULL; o = json_next(o)) {
+        char done[32], total[32];
+        uint64_t still_ms = number_of(o, "still_ms");
+        fprintf(to, "under way: %s for %.1f s", text_of(o, "operation"), (double)number_of(o, "age_ms") / 1000);
+        if (number_of(o, "total_bytes") > 0) {
+            text_bytes(number_of(o, "done_bytes"), done, sizeof(done));
+            text_bytes(number_of(o, "total_bytes"), total, sizeof(total));
+            fprintf(to, ", %s of %s", done, total);
+        }
+        if (still_ms >= STILL_MS) {
+            fprintf(to, ", without progress for %.0f s", (double)still_ms / 1000);
+        }
+        fputc('\n', to);
+    }
+}
+
 static void write_metrics(FILE *to, const json_t *metrics)
 {
     if (text_of(metrics, "trouble")[0] != '\0') {
@@ -274,6 +294,7 @@ void cli_write_status(FILE *to, const json_t *answer)
     fprintf(to, "memory %s of %s in %" PRIu64 " segments, pages of %" PRIu64 " KiB\n", used, cap,
             number_of(memory, "segments"), number_of(memory, "page_bytes") >> 10);
     write_pressure(to, answer);
+    write_operations(to, json_get(answer, "operations"));
     write_pacing(to, json_get(answer, "pacing"));
     write_held_back(to, answer);
     write_copies(to, answer);

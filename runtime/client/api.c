@@ -66,6 +66,7 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
     client->pid = getpid();
     client->forks = forks_count();
     worker_init(&client->worker);
+    activity_init(&client->activity);
     status = forks_watch(&attach_error);
     if (status == TCK_OK) {
         status = add_host_memory(client, &attach_error);
@@ -76,6 +77,7 @@ tck_status_t tck_attach(const tck_attach_params_t *params, tck_client_t **client
     if (status != TCK_OK) {
         devices_free(&client->devices);
         log_sink_close();
+        activity_free(&client->activity);
         worker_free(&client->worker);
         free(client);
         return status;
@@ -132,6 +134,7 @@ void tck_detach(tck_client_t *client, int job_done)
     session_close(&client->session);
     layout_free(&client->layout);
     worker_free(&client->worker);
+    activity_free(&client->activity);
     log_sink_close();
     free(client);
 }
@@ -342,11 +345,24 @@ tck_status_t tck_set_reshard(tck_client_t *client, const char *key, tck_reshard_
     return found ? TCK_OK : error_set(&client->error, TCK_ERR_NOENT, "no record or blob \"%.200s\" was added", key);
 }
 
+static void begin_activity(struct tck_client *client, const char *call)
+{
+    bool shown = client->session.config.show_progress == SWITCH_ON;
+
+    activity_begin(&client->activity, call, shown, client->oob.rank == 0);
+}
+
 tck_status_t tck_register(tck_client_t *client)
 {
     tck_status_t status = check_state(client, CLIENT_ATTACHED);
 
-    return status == TCK_OK ? client_register(client, &client->error) : status;
+    if (status != TCK_OK) {
+        return status;
+    }
+    begin_activity(client, "register");
+    status = client_register(client, &client->error);
+    activity_end(&client->activity);
+    return status;
 }
 
 /* ---- wait ---------------------------------------------------------------------------------------------------- */
@@ -449,7 +465,10 @@ tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *re
                          restored_out->struct_size, sizeof(*restored_out));
     }
     worker_wait(&client->worker); /* a forgotten tck_fence */
-    return client_restore(client, step, restored_out, &client->error);
+    begin_activity(client, "restore");
+    status = client_restore(client, step, restored_out, &client->error);
+    activity_end(&client->activity);
+    return status;
 }
 
 /* ---- statistics ---------------------------------------------------------------------------------------------- */
@@ -513,4 +532,20 @@ tck_status_t tck_health(tck_client_t *client, tck_health_t *health_out)
     }
     client_health(client, health_out);
     return TCK_OK;
+}
+
+/* ---- progress ------------------------------------------------------------------------------------------------ */
+
+/* Another thread is inside a call, so this one must not touch the client's error. */
+int tck_progress(tck_client_t *client, tck_progress_t *progress_out)
+{
+    tck_progress_t progress = {0};
+
+    if (client == NULL || progress_out == NULL || progress_out->struct_size < sizeof(progress) ||
+        client->forks != forks_count() || !activity_look(&client->activity, &progress)) {
+        return 0;
+    }
+    progress.struct_size = progress_out->struct_size;
+    *progress_out = progress;
+    return 1;
 }

@@ -3,6 +3,7 @@
 #ifndef TCK_CLIENT_CLIENT_H
 #define TCK_CLIENT_CLIENT_H
 
+#include "client/activity.h"
 #include "client/forks.h"
 #include "client/interval.h"
 #include "client/oob.h"
@@ -17,6 +18,7 @@ struct tck_client {
     pid_t pid;
     _Atomic enum client_state state; /* also read by the thread that confirms snapshots */
     struct oob oob;
+    struct activity activity; /* of register and restore */
     struct session session;
     struct layout layout;
     /* valid from register on: */
@@ -55,6 +57,9 @@ static inline bool client_refused(const struct tck_client *client, uint64_t step
 
     return refused->newest != 0 && step >= refused->first && step <= refused->last;
 }
+
+/* Words for activity_phase. */
+#define WAITS_FOR_RANKS "waiting for the other ranks"
 
 /* attach.c; on failure only the oob is left initialised. */
 must_check tck_status_t client_attach(struct tck_client *client, const tck_attach_params_t *params, struct error *err);

@@ -213,10 +213,13 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
 static tck_status_t register_with_all(struct tck_client *client, tck_status_t status, struct error *err)
 {
     client->state = CLIENT_FAILED;
+    activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
     status = exchange_shards(client, status, err);
     failpoint(enrol, exchanged);
     if (status == TCK_OK) {
+        activity_of_agent(&client->activity, "allocating memory", client->session.shared);
         status = make_ready(client, err);
+        activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
         status = oob_agree(&client->oob, status, err);
     }
     if (status == TCK_OK) {
@@ -240,6 +243,7 @@ tck_status_t client_begin_term(struct tck_client *client, bool to_restore, struc
     struct save_counts counts;
     tck_status_t status;
 
+    activity_phase(&client->activity, "beginning a term", 0);
     worker_stop(&client->worker);
     counts = client->worker.counts;
     client->state = CLIENT_FAILED;

@@ -28,6 +28,7 @@ struct origin {
 
 struct resharding {
     const struct tck_client *client;
+    struct activity *activity; /* of the client */
     struct tck_published *published;
     uint32_t saved_world_size;
     uint32_t rank; /* of the saved world: whose private data this rank may get */
@@ -402,9 +403,19 @@ static tck_status_t check_wanted(const struct resharding *r)
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
+static uint64_t record_bytes(const struct layout *layout)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        bytes += layout->records[i].bytes;
+    }
+    return bytes;
+}
+
 static tck_status_t check_all(struct resharding *r)
 {
     const struct layout *layout = &r->client->layout;
+    activity_phase(r->activity, "checking another layout on storage", record_bytes(layout));
     for (uint32_t i = 0; i < layout->record_count; i++) {
         struct origin origin;
         tck_status_t status = find(r, &layout->records[i], &origin);
@@ -418,6 +429,7 @@ static tck_status_t check_all(struct resharding *r)
                        ? error_set(r->err, TCK_ERR_LAYOUT, "\"%.200s\" was not saved", layout->records[i].key)
                        : status;
         }
+        activity_add(r->activity, layout->records[i].bytes);
         r->left += origin.source == FROM_NOWHERE;
         r->bytes += origin.source == FROM_NOWHERE ? 0 : layout->records[i].bytes;
     }
@@ -428,11 +440,13 @@ static tck_status_t place_all(struct resharding *r)
 {
     const struct layout *layout = &r->client->layout;
     tck_status_t status = TCK_OK;
+    activity_phase(r->activity, "reading another layout from storage", record_bytes(layout));
     for (uint32_t i = 0; i < layout->record_count && status == TCK_OK; i++) {
         struct origin origin;
         status = find(r, &layout->records[i], &origin);
         if (status == TCK_OK) {
             status = place(r, &layout->records[i], &origin);
+            activity_add(r->activity, layout->records[i].bytes);
         }
     }
     return status;
@@ -482,7 +496,7 @@ static tck_status_t prepare(struct resharding *r, struct version version)
 
 tck_status_t client_reshard(struct tck_client *client, struct version version, tck_restored_t *out, struct error *err)
 {
-    struct resharding r = {.client = client, .err = err};
+    struct resharding r = {.client = client, .activity = &client->activity, .err = err};
     tck_status_t status = oob_agree(&client->oob, prepare(&r, version), err);
     if (status == TCK_OK) {
         status = check_wanted(&r); /* the same on all ranks */

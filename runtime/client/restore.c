@@ -190,9 +190,20 @@ static tck_status_t request_until_answered(struct tck_client *client, const stru
 
 /* ---- copying ------------------------------------------------------------------------------------------------- */
 
+static uint64_t image_bytes(const struct tck_client *client, uint32_t count)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += client->layout.shards[i].image_bytes;
+    }
+    return bytes;
+}
+
 /* The agent has checked them, but that may be a while ago: memory that went bad since must not reach the trainer. */
 static tck_status_t check_bytes(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
+    activity_phase(&client->activity, "checking", image_bytes(client, gather->own.count));
     for (uint32_t i = 0; i < gather->own.count; i++) {
         const struct shard *shard = &client->layout.shards[i];
         struct hash128 root = gather->own.roots[i];
@@ -201,6 +212,7 @@ static tck_status_t check_bytes(struct tck_client *client, const struct restore_
         if (!gather->own.came[i]) { /* else that was checked when it came */
             status = copy_digest(client->copier, gather->own.images[i], shard->image_bytes, &root, err);
         }
+        activity_add(&client->activity, shard->image_bytes);
         if (status != TCK_OK) {
             return status;
         }
@@ -234,6 +246,7 @@ static tck_status_t consult(struct tck_client *client, const struct restore_sour
     if (status == TCK_OK && gather->own.count > 0) {
         status = client_ask_trainer(client, err);
     }
+    activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
     return oob_agree(&client->oob, status, err);
 }
 
@@ -250,6 +263,7 @@ static tck_status_t copy_images(struct tck_client *client, const struct restore_
     if (status == TCK_OK && client->check == NULL) {
         status = check_bytes(client, gather, err); /* else all ranks did before they agreed to come here */
     }
+    activity_phase(&client->activity, "copying into the tensors", 0);
     if (status == TCK_OK) {
         status = devices_restore(&client->devices, images, gather->own.count, err);
     }
@@ -306,11 +320,13 @@ static tck_status_t get_offer(struct tck_client *client, tck_status_t status, co
     free(attempt->offer->shards);
     *attempt->offer = (struct msg_restored){0};
     if (status == TCK_OK) {
+        activity_of_agent(&client->activity, "getting the shards", client->session.shared);
         status = request_until_answered(client, question, attempt->offer, err);
     }
     if (status == TCK_OK) {
         status = restore_sources_begin(client, attempt->offer, &attempt->gather, err);
     }
+    activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
     return agree_on_version(client, status, attempt, err);
 }
 
@@ -325,6 +341,7 @@ static tck_status_t gather_images(struct tck_client *client, struct attempt *att
     if (attempt->offer->other_layout || (attempt->spread == SPREAD_AGENTS && !attempt->mixed)) {
         return TCK_OK;
     }
+    activity_phase(&client->activity, "passing shards from rank to rank", 0);
     status = attempt->mixed ? error_set(&failed, TCK_ERR_CONFIG, "restore_spread is not the same on all ranks")
                             : restore_sources_spread(client, attempt->spread, &attempt->gather, &failed);
     if (status == TCK_OK) {
@@ -457,6 +474,7 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
         return status;
     }
     *placing_out = true;
+    activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
     status = oob_agree(&client->oob, client->placed, err);
     if (status == TCK_OK && !version_none(offer->version)) {
         pthread_mutex_lock(&client->session.lock);
@@ -498,6 +516,7 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
     intent.accepts = accepts;
     for (int i = 0; i <= TERMS_MAX; i++) {
         struct error failure = {0};
+        activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
         tck_status_t status = agree_on_intent(client, &intent, &failure);
 
         if (status == TCK_OK && intent.ends) {

@@ -238,10 +238,12 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 
 /* ---- memory_pages.h ---------------------------------------------------------------------------------------------- */
 
-tck_status_t page_source_new(const char *mount, uint32_t threads, struct page_source **out, struct error *err)
+tck_status_t page_source_new(const char *mount, uint32_t threads, struct progress *progress, struct page_source **out,
+                             struct error *err)
 {
     (void)mount;
     (void)threads;
+    (void)progress;
     (void)err;
     *out = NULL;
     return TCK_OK;

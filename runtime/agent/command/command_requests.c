@@ -9,7 +9,7 @@
 #include "agent/parts.h"
 #include "agent/recovery/recover_dry.h"
 #include "agent/replication/peer_rpc.h"
-#include "agent/report/report.h"
+#include "agent/report/derived.h"
 #include "agent/scrub/memory_scrub.h"
 #include "base/json.h"
 #include "base/message.h"
@@ -244,6 +244,29 @@ static json_t *metrics_json(const struct metrics *metrics)
     return json;
 }
 
+/* Those under way. */
+static json_t *operations_json(const struct report *r)
+{
+    json_t *list = json_array();
+    struct operation of[OPERATIONS];
+    report_operations(r, of);
+    for (size_t i = 0; i < OPERATIONS; i++) {
+        if (of[i].age_ms == 0) {
+            continue;
+        }
+        json_t *json = json_object();
+        json_add_str(json, "operation", of[i].name);
+        json_add_u64(json, "age_ms", of[i].age_ms);
+        if (of[i].wait != NULL) {
+            json_add_u64(json, "done_bytes", of[i].wait->done_bytes);
+            json_add_u64(json, "total_bytes", of[i].wait->total_bytes);
+            json_add_u64(json, "still_ms", r->now_ms - of[i].wait->moved_ms);
+        }
+        json_add(list, NULL, json);
+    }
+    return list;
+}
+
 /* Bytes since the agent's start, for rates. */
 static json_t *transfer_json(const struct report *r)
 {
@@ -253,15 +276,6 @@ static json_t *transfer_json(const struct report *r)
     json_add_u64(json, "received_bytes", r->tally.received_bytes);
     json_add_u64(json, "stored_bytes", r->drains.bytes);
     return json;
-}
-
-static uint64_t node_count(const struct report *r)
-{
-    uint64_t count = 0;
-    for (unsigned i = 0; i < NODE_STATES; i++) {
-        count += r->in_term.nodes[i];
-    }
-    return count;
 }
 
 static const char *wait_text(enum pacing_wait wait)
@@ -298,17 +312,13 @@ static json_t *pacing_json(const struct pacing_figures *f)
 static json_t *training_json(const struct report *r)
 {
     json_t *json = json_object();
-    uint64_t saves = 0;
-    for (unsigned i = 0; i < STALL_BUCKETS; i++) {
-        saves += r->trainers.stalls.buckets[i];
-    }
     json_add_u64(json, "step_ns", r->trainers.step_ns);
-    json_add_u64(json, "saves", saves);
+    json_add_u64(json, "saves", report_saves(r));
     json_add_u64(json, "stall_ns", r->trainers.stalls.total_ns);
     json_add_u64(json, "commit_ms", r->tally.commit_ms);
     json_add_u64(json, "restarts", r->tally.restarts);
     json_add_u64(json, "nodes_replaced", r->tally.nodes_replaced);
-    json_add_u64(json, "node_ms", tally_node_ms(&r->tally, node_count(r), r->now_ms));
+    json_add_u64(json, "node_ms", tally_node_ms(&r->tally, report_nodes(r), r->now_ms));
     json_add_u64(json, "save_mem_steps", r->save_mem_steps);
     json_add_u64(json, "save_storage_steps", r->save_storage_steps);
     return json;
@@ -336,6 +346,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", parked_json(&r.parked));
     json_add(json, "metrics", metrics_json(agent->metrics));
+    json_add(json, "operations", operations_json(&r));
     json_add(json, "training", training_json(&r));
     json_add(json, "transfer", transfer_json(&r));
     json_add(json, "pacing", pacing_json(&r.pacing));

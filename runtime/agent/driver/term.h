@@ -113,7 +113,7 @@ struct term_context {
     bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
     uint64_t asked_step;
     uint64_t registered_sent_ms, registered_pause_ms;
-    uint64_t fetches_arrived, fetches_failed;
+    uint64_t fetches_arrived, fetches_failed, fetched_bytes;
     struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
     bool restore_noted;   /* coordinator: the version that the trainers restored was noted in save_dir */

@@ -33,6 +33,7 @@ struct client {
     uint32_t join_seq;     /* JOIN waiting for sessions, 0 none */
     uint32_t register_seq; /* REGISTER waiting for memory, then for sessions, 0 none */
     uint32_t restore_seq;
+    uint64_t waits_since_ms;    /* for its registration or its restore */
     uint64_t sessions_since_ms; /* since when it has waited for sessions */
     uint64_t restore_step;
     uint64_t restore_since_ms;              /* without a session that it needs */

@@ -23,11 +23,13 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "tiers/memory.h"
 #include "tiers/peer.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -271,7 +273,9 @@ struct registration {
     struct registration *then; /* for a newer term: starts when this one has allocated its memory */
     struct world world;
     struct placement placement;
-    bool resumed; /* after a restart of this agent: there is no client */
+    bool resumed;                  /* after a restart of this agent: there is no client */
+    _Atomic uint64_t wanted_bytes; /* to be allocated; written by the pool thread */
+    uint64_t touched_before;
     tck_status_t status;
     struct error err;
 };
@@ -314,20 +318,49 @@ static uint32_t slots_of(const struct membership_setup *needs, struct hash128 sh
     return slots;
 }
 
+static bool is_kept_here(const struct registration *j, uint32_t shard)
+{
+    int64_t self = world_find_node(&j->world, j->ms->needs.config->node);
+    return self >= 0 && (placement_is_owner(&j->placement, shard, (uint32_t)self) ||
+                         placement_is_holder(&j->placement, shard, (uint32_t)self));
+}
+
+static uint64_t wanted_bytes(const struct registration *j)
+{
+    const struct membership_setup *needs = &j->ms->needs;
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < j->world.shard_count; s++) {
+        const struct world_shard *shard = &j->world.shards[s];
+        bytes +=
+            is_kept_here(j, s) ? memory_needed(needs->memory, shard->id, shard->image_bytes, needs->config->slots) : 0;
+    }
+    return bytes;
+}
+
 /* Runs in a pool thread; nothing else touches the memory tier in the meantime. */
 static void allocate(void *ctx)
 {
     struct registration *j = ctx;
     const struct membership_setup *needs = &j->ms->needs;
-    int64_t self = world_find_node(&j->world, needs->config->node);
-    for (uint32_t s = 0; self >= 0 && j->status == TCK_OK && s < j->world.shard_count; s++) {
-        if (placement_is_owner(&j->placement, s, (uint32_t)self) ||
-            placement_is_holder(&j->placement, s, (uint32_t)self)) {
+    atomic_store_explicit(&j->wanted_bytes, wanted_bytes(j), memory_order_relaxed);
+    for (uint32_t s = 0; j->status == TCK_OK && s < j->world.shard_count; s++) {
+        if (is_kept_here(j, s)) {
             struct segment *segment;
             j->status = memory_add(needs->memory, j->world.shards[s].id, j->world.shards[s].image_bytes,
                                    slots_of(needs, j->world.shards[s].id), &segment, &j->err);
             failpoint(enrol, allocating);
         }
+    }
+}
+
+void membership_allocated(const struct membership *ms, uint64_t *done_out, uint64_t *total_out)
+{
+    const struct registration *j = ms->registration;
+    *done_out = *total_out = 0;
+    if (j != NULL && ms->allocating) {
+        uint64_t touched = atomic_load_explicit(&ms->needs.touched->bytes, memory_order_relaxed) - j->touched_before;
+        *total_out = atomic_load_explicit(&j->wanted_bytes, memory_order_relaxed);
+        *done_out = touched < *total_out ? touched : *total_out; /* more if a file of huge pages was given up */
     }
 }
 
@@ -432,6 +465,7 @@ void membership_ops_idle(struct membership *ms)
         return;
     }
     ms->allocating = true;
+    j->touched_before = atomic_load_explicit(&ms->needs.touched->bytes, memory_order_relaxed);
     publish_memory_use(ms);
     if (pool_submit(ms->needs.pool, allocate, allocated, j) != TCK_OK) {
         j->status = error_set(&j->err, TCK_ERR_NOMEM, "registration: out of memory");
@@ -512,6 +546,7 @@ void membership_handle_register(struct membership *ms, struct client *client, co
         return;
     }
     client->register_seq = m.seq;
+    client->waits_since_ms = clock_ms();
     client->will_ask = m.will_ask;
     tck_status_t status = register_world(ms, client, &m.world, &err);
     if (status != TCK_OK) {

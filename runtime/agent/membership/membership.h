@@ -17,6 +17,7 @@ struct membership;
 struct metadata;
 struct peers;
 struct pool;
+struct progress;
 struct slot_ops;
 struct start_config;
 struct storage_ops;
@@ -28,6 +29,7 @@ struct membership_setup {
     const struct config *config;
     struct hard_state *state;
     struct memory *memory;
+    const struct progress *touched; /* pages of it */
     struct pool *pool;
     struct peers *peers;
     const struct secret *secret;
@@ -60,6 +62,8 @@ void membership_handle_hello(struct membership *ms, struct client *client, const
 void membership_handle_join(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
 void membership_handle_register(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
 void membership_handle_segment_get(struct membership *ms, struct client *client, const uint8_t *payload, size_t len);
+/* How much of the memory of the registration under way is allocated; zeros while there is none. */
+void membership_allocated(const struct membership *ms, uint64_t *done_out, uint64_t *total_out);
 /* Called when no operation is under way: starts a waiting registration. */
 void membership_ops_idle(struct membership *ms);
 /* After a restart of the agent: resumes the kept term. */

@@ -30,8 +30,8 @@ struct start_config {
 };
 
 /* Keys that only trainers read, or by which a trainer finds this agent. */
-static const char *const trainer_keys[] = {"job",      "node",          "runtime_dir",  "run_id",
-                                           "takeover", "block_time_ms", "copy_threads", "digest"};
+static const char *const trainer_keys[] = {"job",           "node",         "runtime_dir", "run_id",       "takeover",
+                                           "block_time_ms", "copy_threads", "digest",      "show_progress"};
 /* Keys that are compared if the agent has a configuration file of its own; all others are taken from that file. */
 static const char *const storage_keys[] = {"save_dir", "load_dir"};
 

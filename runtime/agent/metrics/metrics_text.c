@@ -4,7 +4,7 @@
 #include "agent/metrics/metrics_text.h"
 
 #include "agent/metrics/exposition.h"
-#include "agent/report/report.h"
+#include "agent/report/derived.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -104,15 +104,10 @@ static void files(struct exposition *x, const struct report *r)
 
 static void operations(struct exposition *x, const struct report *r)
 {
-    const struct {
-        const char *name;
-        uint64_t since_ms;
-    } of[] = {{"drain", version_none(r->tally.draining) ? 0 : r->tally.draining_since_ms},
-              {"recovery", r->recoveries.under_way_since_ms},
-              {"storage_call", r->storage.oldest_since_ms}};
-    for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
-        bool runs = of[i].since_ms != 0 && of[i].since_ms <= r->now_ms;
-        exposition_sample(x, &(struct label){"operation", of[i].name}, 1, runs ? r->now_ms - of[i].since_ms : 0, MS);
+    struct operation of[OPERATIONS];
+    report_operations(r, of);
+    for (size_t i = 0; i < OPERATIONS; i++) {
+        exposition_sample(x, &(struct label){"operation", of[i].name}, 1, of[i].age_ms, MS);
     }
 }
 
@@ -578,7 +573,9 @@ static const struct {
     {"tierckpt_memory_files", "held_by", FAMILY_GAUGE,
      "Files of this node's memory, by who holds them. Those that the agent alone holds are lost if it dies.", files},
     {"tierckpt_operation_seconds", "operation", FAMILY_GAUGE,
-     "For how long an operation has been under way; 0: none is.", operations},
+     "For how long an operation has been under way; 0: none is. register and restore: that trainers of this node wait "
+     "for.",
+     operations},
     /* the job */
     {"tierckpt_term", "", FAMILY_GAUGE, "Newest term that this node knows of.", term},
     {"tierckpt_term_over", "", FAMILY_GAUGE, "1: the term that this node has joined is over.", term_over},

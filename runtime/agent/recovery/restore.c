@@ -229,6 +229,7 @@ void restore_client(const struct restore_setup *restore, struct client *client, 
         client_error(client, MSG_ERROR, client->restore_seq, &err);
     }
     client->restoring = true;
+    client->waits_since_ms = clock_ms();
     client->restore_seq = m.seq;
     client->restore_step = m.step;
     client->restore_may_lack = m.may_lack;

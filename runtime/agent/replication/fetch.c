@@ -17,6 +17,7 @@
 #include "tiers/segment.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,16 +135,22 @@ static void note_source(const struct fetch *x)
     }
 }
 
+static uint64_t image_bytes(const struct fetch *x)
+{
+    return segment_info(x->tc->local_shards[x->local_shard].segment).image_bytes;
+}
+
 static void fetch_end(struct fetch *x, const struct error *outcome)
 {
     x->outcome = *outcome;
     log_outcome(x, outcome);
     x->tc->fetches_arrived += outcome->code == TCK_OK;
+    x->tc->fetched_bytes += outcome->code == TCK_OK ? image_bytes(x) : 0;
     x->tc->fetches_failed += outcome->code != TCK_OK;
     x->all->counts.failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
         x->all->counts.shards[x->ask.source]++;
-        x->all->counts.bytes[x->ask.source] += segment_info(x->tc->local_shards[x->local_shard].segment).image_bytes;
+        x->all->counts.bytes[x->ask.source] += image_bytes(x);
         if (!x->repairs) {
             note_source(x);
         }
@@ -506,6 +513,17 @@ struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_conte
         tally.under_way |= x->tc == tc && version_is(x->ask.version, version);
     }
     return tally;
+}
+
+void fetch_bytes(const struct fetches *fs, const struct term_context *tc, uint64_t *done_out, uint64_t *total_out)
+{
+    *done_out = *total_out = tc->fetched_bytes;
+    for (const struct fetch *x = fs->under_way; x != NULL; x = x->next) {
+        uint64_t arrived = atomic_load_explicit(&x->storage.progress.bytes, memory_order_relaxed);
+        uint64_t bytes = x->tc == tc ? image_bytes(x) : 0;
+        *done_out += arrived < bytes ? arrived : bytes; /* more if it is read once more */
+        *total_out += bytes;
+    }
 }
 
 struct fetch_counts fetches_counts(const struct fetches *fs)

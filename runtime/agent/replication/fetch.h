@@ -47,6 +47,8 @@ void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct 
 void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);
 struct fetch_counts fetches_counts(const struct fetches *fs);
+/* Bytes of this term's fetches, repairs included: how many have arrived of those that were asked for so far. */
+void fetch_bytes(const struct fetches *fs, const struct term_context *tc, uint64_t *done_out, uint64_t *total_out);
 /* True if no fetch is in progress. */
 bool fetches_none(const struct fetches *fs);
 /* A peer came up or went down: updates queued fetches that have it as their source. */

@@ -157,6 +157,7 @@ static void collect_parts(const struct agent *agent, struct report *r)
     r->recoveries = recoveries_counts(agent->recoveries);
     r->pacing = pacing_figures(agent->pacing);
     r->pressure = pressure_figures(agent->pressure);
+    r->awaited = agent->awaited;
     r->storage.trouble = health_storage(agent->health);
     (void)storage_oldest(agent->storage_ops, &r->storage.calls, &r->storage.oldest_since_ms); /* else both are 0 */
     r->queues = (struct report_queues){.digest = pool_waiting(agent->pool),

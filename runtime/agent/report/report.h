@@ -12,6 +12,7 @@
 #include "agent/replication/fetch.h"
 #include "agent/scrub/memory_scrub.h"
 #include "agent/scrub/storage_scrub.h"
+#include "agent/state/awaited.h"
 #include "agent/tally.h"
 #include "base/address_list.h"
 #include "base/config.h"
@@ -98,6 +99,7 @@ struct report {
     struct recovery_counts recoveries;
     struct pacing_figures pacing;
     struct pressure_figures pressure;
+    struct awaited awaited;
 };
 
 struct agent;
