@@ -11,6 +11,7 @@ from tierckpt.runtime import native
 
 STRUCTS = {"tck_attach_params_t": native._AttachParams, "tck_record_t": native._Record,
            "tck_restored_t": native._Restored, "tck_stats_t": native._Stats, "tck_health_t": native._Health,
+           "tck_progress_t": native._Progress,
            "tck_version_t": native._Version,
            "tck_published_open_params_t": native._OpenParams, "tck_published_info_t": native._PublishedInfo,
            "tck_published_entry_t": native._Entry, "tck_published_box_t": native._Box,

@@ -11,6 +11,7 @@ from torch.distributed import ProcessGroup
 from .. import errors
 from ..runtime import native
 from ..runtime.notices import Notices
+from ..runtime.progress_line import shown
 from ..runtime.settings import FRAMEWORK, ConfigSource, Overrides, configuration, storage_format, warn_of_memory
 from ..runtime.world import Oob, World, join_world
 from ..state import arguments, jsonstate
@@ -172,7 +173,8 @@ class Checkpoint(lifetime.Closing):
             self._saving.goes_on(before)
         self._records.add_to(client)
         blobs.add_to(client)
-        client.register()
+        with shown(client):
+            client.register()
         contents.registered(client, self._records)
         client.set_check(weakref.WeakMethod(self._check_restored))
         client.watch = Watch(client, self._records.versions)
@@ -367,7 +369,8 @@ class Checkpoint(lifetime.Closing):
                 raise
         try:
             self._change_blobs(blobs)
-            return self._client.restore(wanted), True
+            with shown(self._client):
+                return self._client.restore(wanted), True
         except errors.Error as error:
             self._change_blobs(before)
             if isinstance(error, errors.NotFoundError):
@@ -378,7 +381,8 @@ class Checkpoint(lifetime.Closing):
         """Restores on all ranks, or raises an error of the same class on all of them. Collective."""
         fault: errors.Error | None = None
         try:
-            restored = self._client.restore(wanted)
+            with shown(self._client):
+                restored = self._client.restore(wanted)
         except errors.Error as error:
             fault = error
         faults = self._place.world.gather(None if fault is None else errors.as_status(fault))

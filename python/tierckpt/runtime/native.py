@@ -164,6 +164,26 @@ class Health:
     protection_text: str
 
 
+class _Progress(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("call", c_char_p), ("what", c_char_p), ("done_bytes", c_uint64),
+                ("total_bytes", c_uint64), ("age_ms", c_uint64), ("still_ms", c_uint64), ("shown", c_int)]
+
+
+class Progress(NamedTuple):
+    """How far a register or a restore is."""
+
+    call: str
+    what: str
+    done_bytes: int
+    """Of that, on this node; the total is 0 if it is not known."""
+    total_bytes: int
+    age: float
+    """Seconds since the call, and since something has moved."""
+    still: float
+    shown: bool
+    """Whether the configuration wants it to be shown."""
+
+
 class _OpenParams(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("path", c_char_p), ("config_file", c_char_p), ("config_json", c_char_p),
                 ("step", c_uint64)]
@@ -299,6 +319,7 @@ _FUNCTIONS = {
     "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
     "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
     "tck_health": (None, [_CLIENT, POINTER(_Health)]),
+    "tck_progress": (c_int, [_CLIENT, POINTER(_Progress)]),
     "tck_published_open": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
     "tck_published_close": (c_void_p, [_PUBLISHED]),
     "tck_published_errmsg": (c_char_p, [_PUBLISHED]),
@@ -679,6 +700,14 @@ class Client:
                       None if good else out.storage_since_ms / 1000, None if none else out.undrained_first,
                       None if none else out.undrained_newest, out.undrained_count, out.shards_short,
                       out.copies_missing, *texts)
+
+    def progress(self) -> Progress | None:
+        """Of the register or restore that another thread is in; None if there is none."""
+        out = _Progress(ctypes.sizeof(_Progress))
+        if not self._handle or not self._library.tck_progress(self._handle, byref(out)):
+            return None
+        return Progress(_text(out.call), _text(out.what), out.done_bytes, out.total_bytes, out.age_ms / 1000,
+                        out.still_ms / 1000, bool(out.shown))
 
 
 class Published:
