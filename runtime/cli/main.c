@@ -18,7 +18,8 @@ static const struct {
     const char *options; /* of this command alone, by their letters below */
     const char *help;
 } commands[] = {
-    {"status", cli_status, 0, false, "", "the agent, its term, nodes, trainers and newest versions"},
+    {"status", cli_status, 0, false, "w",
+     "the agent, its term, nodes, trainers and newest versions (--wait: as soon as the agent answers)"},
     {"ls", cli_ls, 0, false, "", "versions in memory (as this node knows them) and on storage"},
     {"show", cli_show, 1, false, "",
      "STEP or TERM.STEP: the shards of one version and their holders (without either: this node's memory)"},

@@ -357,9 +357,33 @@ static void print_waiting(const struct cli *cli)
     json_free(json);
 }
 
+/* An agent that is not there yet; other errors do not go away by themselves. */
+static bool may_come(tck_status_t status)
+{
+    return status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE || status == TCK_ERR_TIMEDOUT;
+}
+
+/* For as long as it takes: whoever starts this command knows how long that may be. */
+static json_t *ask_until_answered(const struct cli *cli)
+{
+    struct progress_line line = progress_line_begin("waiting for the agent", 0);
+    json_t *answer = NULL;
+    struct error err;
+    tck_status_t status;
+    while (may_come(status = control_ask(&cli->config, "status", NULL, CONTROL_MS, &answer, &err))) {
+        progress_line_show(&line, true);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    progress_line_end(&line);
+    if (status != TCK_OK) {
+        (void)cli_fail(cli, &err);
+    }
+    return answer;
+}
+
 int cli_status(const struct cli *cli)
 {
-    json_t *answer = cli_ask(cli, "status", NULL);
+    json_t *answer = cli->wait ? ask_until_answered(cli) : cli_ask(cli, "status", NULL);
     if (answer == NULL) {
         print_waiting(cli);
         return 1;
@@ -371,7 +395,7 @@ int cli_status(const struct cli *cli)
                 !copies_short(answer) && storage_good(answer) && memory_enough(answer) &&
                 number_of(json_get(answer, "scrub"), "copies_missing") == 0;
     json_free(answer);
-    return good ? 0 : 1;
+    return good || cli->wait ? 0 : 1;
 }
 
 /* ---- drain --------------------------------------------------------------------------------------------------- */

@@ -3,10 +3,16 @@
 # changed while training runs apply on all ranks, also in seconds.
 . "$(dirname "$0")/lib.sh" "$1"
 settings=',"max_ckpt_num":2'
+ask a status --wait >"$work/waited" &
+waiting=$!
+moment
+[ ! -s "$work/waited" ] && builtin kill -0 $waiting || die "status --wait does not wait for the agent: $(cat "$work/waited")"
 begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep
 run_on b "1" --steps 100000 --step-ms 20 --lockstep
 wait_for 60 has_commits a 3 || die "no commit: $(out 0 | tail -3)"
+wait $waiting || die "status --wait ended with $?: $(cat "$work/waited")"
+grep -q '^job test, node a, agent pid' "$work/waited" || die "status --wait says: $(cat "$work/waited")"
 
 good() { # COMMAND...: ends with 0, in words and as JSON
     ask a "$@" >"$work/answer" || die "$*: ended with $?: $(cat "$work/answer")"
