@@ -3,7 +3,8 @@
 that made steps which were kept, the steps that were lost, and the time from a fault to the next new step.
 
 A fault kills the processes of one trainer, or all of one node: there, ours loses the agent and its memory, too. As
-launchers do, everything is then started again after a moment. What is lost is work since the last save that is whole;
+launchers do, the other trainers are told to end (SIGTERM, and 30 s for it, as torchrun gives them), and everything is
+then started again after a moment. What is lost is work since the last save that is whole;
 what a restart costs by itself (Python, torch) is the same for every way and is in the figures."""
 
 import argparse
@@ -23,11 +24,15 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "peers"))
 import agent
+from environment import environment, install
 
-WAYS = ["torch.save", "dcp.async", "tierckpt"]
+WAYS = ["torch.save", "dcp.async", "lm-resiliency", "tierckpt"]
+NEEDS = {"lm-resiliency": "lm_resiliency"}  # which is in a package of its own
 WORLD = 2
 PROGRAMS = [pathlib.Path("runtime") / p for p in ("agent/tierckptd", "agent/tierckpt-supervisor", "cli/tierckpt")]
 RESTART_SECONDS = 0.5
+NOTICED_SECONDS = 0.1  # after a trainer is gone, as by torchrun: then the others are told to end
+END_SECONDS = 30.0  # from SIGTERM to SIGKILL
 FAULT_FIRST_SECONDS = 4.0  # after a start: three saves at the first interval, which the interval follows from
 SKIPPED = 77
 
@@ -59,7 +64,7 @@ class Job:
 
     def _start_rank(self, rank):
         out = open(self.directory / f"out.{self.launch}.{rank}", "w+", encoding="utf-8")
-        command = [sys.executable, HERE / "train.py", self.way, "--rank", str(rank), "--world", str(WORLD),
+        command = [self.args.python, HERE / "train.py", self.way, "--rank", str(rank), "--world", str(WORLD),
                    "--store", self.directory / f"store.{self.launch}", "--dir", self.directory / "save",
                    "--state-bytes", str(self.args.state_mib << 20), "--step-seconds", str(self.args.step_seconds),
                    "--mtbf", str(self.args.mtbf), *(["--interval", str(self.interval)] if self.interval else [])]
@@ -84,7 +89,18 @@ class Job:
         if whole:
             self._kill_agents(node)
             shutil.rmtree(self.runtime_dir(node), ignore_errors=True)
-        for process, out in [self.trainers[node], *self.trainers]:
+        self.trainers[node][0].kill()
+        self.trainers[node][0].wait()
+        time.sleep(NOTICED_SECONDS)
+        self._end_trainers()
+
+    def _end_trainers(self):
+        for process, _ in self.trainers:
+            process.terminate()
+        until = time.monotonic() + END_SECONDS
+        for process, out in self.trainers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
             process.kill()
             process.wait()
             out.close()
@@ -194,8 +210,16 @@ def main():
         print(json.dumps({"id": "GOODPUT", "skipped": "torch is not installed: run deploy/try once"}))
         return SKIPPED
     reference = None
+    args.python = sys.executable
     for way in args.only or WAYS:
+        if way in NEEDS:
+            args.python = environment(agent.BUILD)
+            if not install(args.python, way, NEEDS[way]):
+                print(json.dumps({"id": f"GOODPUT.{way}", "skipped": "it cannot be installed here"}), flush=True)
+                args.python = sys.executable
+                continue
         result = campaign(way, args)
+        args.python = sys.executable
         reference = reference or result
         print(json.dumps(row(way, result, reference)), flush=True)
     return 0

@@ -137,6 +137,35 @@ class DcpAsync(Way):
         return step
 
 
+class LmResiliency(Way):
+    """Memory of this trainer and of the other one; a trainer that is told to end, or whose collective fails, writes both
+    to a directory, here one that all nodes see, and every few seconds each does."""
+
+    def __init__(self, training, directory):
+        super().__init__(training, directory)
+        from lm_resiliency.checkpointing import InMemoryCheckpointManager, InMemoryCkptConfig
+        self._manager = InMemoryCheckpointManager(InMemoryCkptConfig(
+            interval=1, replication_jump=1, pin_memory=False, verify_integrity=True, run_id="goodput",
+            disk_flush_interval=0, disk_folder=os.path.join(directory, "lm-resiliency")))
+        self._stored = 0
+
+    def save(self, step: int):
+        due = (step - self._stored) * self.training.step_seconds >= STORAGE_SECONDS  # the same on all ranks
+        self._stored = step if due else self._stored
+        self._manager.config.disk_flush_interval = int(due)  # this save writes the one before it
+        self._manager.save_tensors(list(self.training.tensors.values()), step)
+
+    def load(self):
+        found = self._manager.load_tensors()
+        if found is None:
+            return 0
+        tensors, step, _ = found
+        for tensor, saved in zip(self.training.tensors.values(), tensors, strict=True):
+            tensor.copy_(saved)
+        self._stored = step
+        return step
+
+
 class Tierckpt(Way):
     """Ours: memory of this node and of the other one, and every few seconds to storage."""
 
@@ -167,7 +196,7 @@ class Tierckpt(Way):
         return self._stored
 
 
-WAYS = {"torch.save": TorchSave, "dcp.async": DcpAsync, "tierckpt": Tierckpt}
+WAYS = {"torch.save": TorchSave, "dcp.async": DcpAsync, "lm-resiliency": LmResiliency, "tierckpt": Tierckpt}
 
 
 def young(stall: float, mtbf: float, step_seconds: float) -> int:

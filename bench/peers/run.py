@@ -10,11 +10,10 @@ import os
 import pathlib
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 
 import agent
+from environment import environment, install
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROUNDS_MAX = 3  # a save of some of them takes seconds
@@ -32,33 +31,9 @@ def skip(family, name, why):
     print(json.dumps({"id": f"{family}.{name}" if name else family, "skipped": why}), flush=True)
 
 
-def environment(build_dir):
-    """The interpreter of a virtual environment beside the build that sees this one's torch."""
-    home = build_dir / "bench-venv"
-    python = home / "bin/python"
-    if not python.exists():
-        venv.create(home, system_site_packages=True, with_pip=True)
-    # An environment made from a virtual one does not see its packages, so their place is given to it.
-    site = home / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-    (site / "packages_of_the_other.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python
-
-
-def has(python, module):
-    return subprocess.run([python, "-c", f"import {module}"], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL).returncode == 0
-
-
 def has_cuda(python):
     return subprocess.run([python, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-def install(python, package, module):
-    if not has(python, module):  # without dependencies: torch is here, and nothing may replace it
-        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", package], stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL)
-    return has(python, module)
 
 
 @contextlib.contextmanager
