@@ -66,7 +66,8 @@ static bool is_named(const char *library_path, const char *directory)
 void ucx_look(const struct ucx_places *places, struct ucx_facts *out)
 {
     const char *const *directories = places->directories != NULL ? places->directories : usual_directories;
-    *out = (struct ucx_facts){.wanted = places->transports != NULL && strcmp(places->transports, "tcp") != 0,
+    *out = (struct ucx_facts){.wanted = places->transports != NULL && places->transports[0] != '\0' &&
+                                        strcmp(places->transports, "tcp") != 0,
                               .devices = has_devices(places->devices)};
     if (places->loaded != NULL) {
         snprintf(out->loaded, sizeof(out->loaded), "%s", places->loaded);

@@ -18,6 +18,9 @@ done
 ldd "$site/tierckpt/bin/tierckptd" | grep -q "libucp.so.0 => $site/.*libucx/lib/" || die "UCX is not the one of libucx-cu13"
 # One that LD_LIBRARY_PATH names comes first: a cluster's, with its RDMA.
 mkdir other && cp "$site"/libucx/lib/lib*.so.0 other/
+[ -e /sys/class/infiniband ] || tierckpt doctor | grep "^note *UCX *UCX 1.22.* in $site/libucx/lib: this machine has no RDMA devices" ||
+    die "doctor does not say which UCX is used: $(tierckpt doctor)"
+LD_LIBRARY_PATH=$HOME/other tierckptd --ucx | grep -q "in $HOME/other: LD_LIBRARY_PATH names it" || die "--ucx: $(LD_LIBRARY_PATH=$HOME/other tierckptd --ucx)"
 LD_LIBRARY_PATH=$HOME/other ldd "$site/tierckpt/bin/tierckptd" | grep -q "libucp.so.0 => $HOME/other/" || die "LD_LIBRARY_PATH does not choose UCX"
 for program in tierckpt tierckptd tierckpt-supervisor; do
     "$program" --help | grep -q "^Usage: $program" || die "$program does not start"

@@ -103,9 +103,12 @@ Test(ucx_choice, without_ucx_tls_agents_use_tcp_and_the_wheels)
     char why[512];
     touch(devices, "mlx5_0");
     install();
-    where.transports = NULL;
-    cr_assert_not(prefers(&where, why));
-    cr_assert_not_null(strstr(why, "UCX_TLS does not ask"), "%s", why);
+    const char *const none[] = {NULL, "", "tcp"};
+    for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
+        where.transports = none[i];
+        cr_assert_not(prefers(&where, why));
+        cr_assert_not_null(strstr(why, "UCX_TLS does not ask"), "%s", why);
+    }
 }
 
 Test(ucx_choice, a_system_without_rdma_transports_is_not_taken)
