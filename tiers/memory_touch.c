@@ -113,8 +113,7 @@ static uint32_t split(struct toucher whole, uint32_t threads, struct toucher par
     return count;
 }
 
-tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct progress *progress,
-                         struct error *err)
+tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct progress *progress, struct error *err)
 {
     uint64_t bytes = range->bytes;
     struct toucher parts[THREADS_MAX];
