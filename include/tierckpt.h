@@ -203,8 +203,8 @@ typedef struct tck_bootstrap_params {
 #define TCK_BOOTSTRAP_PARAMS_INIT TCK_SIZED(tck_bootstrap_params_t)
 
 /* Connects the ranks over TCP in a tree, so that each has at most 9 connections, however many ranks there are.
- * Collective. TCK_ERR_TIMEDOUT names a rank that did not come. After an error, also one of an allgather, all ranks
- * close it and may open another one. */
+ * Collective. An error names the rank that did not come, or that cannot be reached. After an error, also one of an
+ * allgather, all ranks close it and may open another one. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_bootstrap_open(const tck_bootstrap_params_t *params,
                                                        tck_bootstrap_t **bootstrap_out);
 /* For tck_attach_params_t, and for the program's own use, by one thread at a time. Its allgather returns a status, and

@@ -3,6 +3,7 @@
 #include "client/bootstrap.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "client/attach_error.h"
 #include "client/bootstrap_shape.h"
 #include "client/bootstrap_socket.h"
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_MS  (30 * 60 * 1000)
-#define CONNECT_MS  60000 /* who has put a card listens: it can only be busy for a moment, or out of reach */
+#define PATIENCE_MS 60000 /* then the log says what is being waited for */
 #define AGAIN_MS    100
 #define NOBODY      UINT32_MAX
 #define PREFIX_MAX  128
@@ -136,7 +137,7 @@ static tck_status_t get_card(const tck_bootstrap_params_t *params, uint32_t rank
     return TCK_OK;
 }
 
-/* The card may be an earlier bootstrap's in the same store, which its rank is about to replace. */
+/* The card may be that of an earlier bootstrap in the same store, which its rank will replace. */
 static tck_status_t try_parent(struct tck_bootstrap *b, const tck_bootstrap_params_t *params, struct error *err)
 {
     struct bootstrap_card card;
@@ -147,10 +148,15 @@ static tck_status_t try_parent(struct tck_bootstrap *b, const tck_bootstrap_para
 
 static tck_status_t connect_parent(struct tck_bootstrap *b, const tck_bootstrap_params_t *params, struct error *err)
 {
-    uint64_t until_ms = clock_ms() + (b->timeout_ms < CONNECT_MS ? (uint64_t)b->timeout_ms : CONNECT_MS);
+    uint64_t began_ms = clock_ms(), until_ms = began_ms + (uint64_t)b->timeout_ms;
+    bool warned = false;
     tck_status_t status = try_parent(b, params, err);
 
     while (status != TCK_OK && clock_ms() < until_ms) {
+        if (!warned && clock_ms() - began_ms >= PATIENCE_MS) {
+            log_warn("rank %u cannot connect to rank %u yet: %s", b->rank, b->shape.parent, err->text);
+            warned = true;
+        }
         poll(NULL, 0, AGAIN_MS);
         status = try_parent(b, params, err);
     }
@@ -170,9 +176,6 @@ static tck_status_t connect_children(struct tck_bootstrap *b, const tck_bootstra
         return status;
     }
     status = put_card(params, &card, err);
-    if (status == TCK_OK && b->rank > 0) {
-        status = connect_parent(b, params, err);
-    }
     while (status == TCK_OK && missing(b) != NOBODY) {
         status = accept_child(b, listen_fd, &card, err);
     }
@@ -210,9 +213,10 @@ tck_status_t tck_bootstrap_open(const tck_bootstrap_params_t *params, tck_bootst
     if (b == NULL) {
         return attach_error.code;
     }
-    if (b->shape.child_count > 0) {
+    if (b->shape.child_count > 0) { /* first, since they wait for the answer of a rank that listens */
         status = connect_children(b, params, &attach_error);
-    } else if (b->rank > 0) {
+    }
+    if (status == TCK_OK && b->rank > 0) {
         status = connect_parent(b, params, &attach_error);
     }
     if (status != TCK_OK) {

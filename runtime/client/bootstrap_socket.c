@@ -18,8 +18,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ONE_ADDRESS_MS 3000 /* a connection attempt, before the next address is tried */
-#define GREETING_MS    5000 /* a rank that has connected shows its ticket at once */
+#define ONE_ADDRESS_MS 3000  /* a connection attempt, before the next address is tried */
+#define GREETING_MS    5000  /* a rank that has connected shows its ticket at once */
+#define ANSWER_MS      60000 /* while the listener turns others away */
 #define HALF           ((size_t)TICKET_BYTES / 2)
 
 struct greeting {
@@ -104,8 +105,7 @@ tck_status_t bootstrap_receive(int fd, void *data, size_t len, struct error *err
         ssize_t n = recv(fd, to, len, 0);
 
         if (n == 0) {
-            return error_set(err, TCK_ERR_UNREACHABLE,
-                             "it has closed the connection: it ended, or another rank failed");
+            return closed(err);
         }
         if (n < 0 && errno != EINTR) {
             return failed("receiving", err);
@@ -239,15 +239,18 @@ static int left_ms(uint64_t until_ms)
     return until_ms <= now ? 0 : until_ms - now > INT32_MAX ? INT32_MAX : (int)(until_ms - now);
 }
 
-/* False: whoever connected has no ticket, or says nothing. */
+/* False: the caller has no ticket, says nothing, or has given up in the meantime: it confirms that it got the answer.
+ */
 static bool greet_caller(int fd, const struct bootstrap_card *card, uint32_t *rank_out)
 {
     struct greeting greeting;
+    char confirmed;
 
     if (set_timeout(fd, GREETING_MS, NULL) != TCK_OK ||
         bootstrap_receive(fd, &greeting, sizeof(greeting), NULL) != TCK_OK ||
         memcmp(greeting.ticket, card->ticket, HALF) != 0 ||
-        bootstrap_send(fd, card->ticket + HALF, HALF, NULL) != TCK_OK) {
+        bootstrap_send(fd, card->ticket + HALF, HALF, NULL) != TCK_OK ||
+        bootstrap_receive(fd, &confirmed, 1, NULL) != TCK_OK) {
         return false;
     }
     *rank_out = ntohl(greeting.rank);
@@ -288,14 +291,17 @@ static tck_status_t greet_listener(int fd, const struct bootstrap_card *card, ui
     tck_status_t status;
 
     memcpy(greeting.ticket, card->ticket, HALF);
-    status = bootstrap_send(fd, &greeting, sizeof(greeting), err);
+    status = set_timeout(fd, ANSWER_MS, err);
+    if (status == TCK_OK) {
+        status = bootstrap_send(fd, &greeting, sizeof(greeting), err);
+    }
     if (status == TCK_OK) {
         status = bootstrap_receive(fd, answer, sizeof(answer), err);
     }
     if (status == TCK_OK && memcmp(answer, card->ticket + HALF, HALF) != 0) {
         status = error_set(err, TCK_ERR_PROTO, "another program listens there");
     }
-    return status;
+    return status == TCK_OK ? bootstrap_send(fd, "", 1, err) : status;
 }
 
 static tck_status_t connect_to(const char *address, const struct bootstrap_card *card, uint32_t rank, int *fd_out,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * TCP connections between two ranks: a listening socket with a ticket, without which nobody is let in, and bytes that
- * arrive completely or not at all. Blocking, with a time limit for each wait. */
+ * TCP connections between two ranks: a listening socket with a ticket that callers must show, and bytes that arrive
+ * completely or not at all. Blocking, with a time limit for each wait. */
 #ifndef TCK_CLIENT_BOOTSTRAP_SOCKET_H
 #define TCK_CLIENT_BOOTSTRAP_SOCKET_H
 

@@ -72,7 +72,7 @@ def outcome(site, function):
     try:
         with contextlib.closing(_Closer()) as closer:
             said = function(site, closer)
-    except Exception as error:
+    except tierckpt.Error as error:  # any other exception is a fault of this page
         return normal(site, str(error)), type(error).__name__
     return (normal(site, said[0]), str(said[1])) if said else ("nothing: it works", "")
 
@@ -348,6 +348,7 @@ def _(site, closer):
 class _NoOthers:
     """The allgather of a job with one rank."""
     callback = None
+    context = None
 
     def reraise(self):
         pass

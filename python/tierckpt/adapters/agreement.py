@@ -20,6 +20,4 @@ class Agreement:
         return all(byte == b"\1" for byte in self._bootstrap.allgather(bytes([here])))
 
     def close(self) -> None:
-        bootstrap, self._bootstrap = self._bootstrap, None
-        if bootstrap is not None:
-            bootstrap.close()
+        self._bootstrap = None

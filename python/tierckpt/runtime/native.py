@@ -418,15 +418,16 @@ class Store(Protocol):
 
 
 class Bootstrap:
-    """A tck_bootstrap_t: an Allgather over a tree of connections between the ranks. Opening it is collective."""
+    """A tck_bootstrap_t: an Allgather over a tree of connections between the ranks. Opening it is collective. It is
+    closed when nothing refers to it any more, since clients use it, too."""
 
     def __init__(self, store: Store, prefix: str, *, rank: int, world_size: int, timeout: float = 0) -> None:
         """`timeout` in seconds: how long to wait for another rank each time; 0: half an hour."""
+        self._handle = c_void_p()
         self._library = _load_library()
         self._store = store
         self._size = world_size
         self._raised: BaseException | None = None
-        self._handle = c_void_p()
         calls = _Store(_PUT(self._put), _GET(self._get), None)
         params = _BootstrapParams(ctypes.sizeof(_BootstrapParams), rank, world_size, calls, prefix.encode(), None,
                                   min(int(timeout * 1000), 2**31 - 1))
@@ -463,21 +464,27 @@ class Bootstrap:
 
     def allgather(self, data: bytes) -> list[bytes]:
         """Those of all ranks, which must have the same length. Collective."""
-        everywhere = ctypes.create_string_buffer(max(1, len(data) * self._size))
+        if not data:
+            return [b""] * self._size
+        everywhere = ctypes.create_string_buffer(len(data) * self._size)
         self._check(self.callback(self.context, data, ctypes.addressof(everywhere), len(data)))
-        return [everywhere.raw[begin:begin + len(data)] for begin in range(0, len(data) * self._size, len(data))]
+        whole = everywhere.raw
+        return [whole[begin:begin + len(data)] for begin in range(0, len(whole), len(data))]
 
-    @property
-    def failed(self) -> bool:
-        """It fails from now on: another one must be opened."""
-        return bool(self.callback(self.context, None, None, 0))
+    def works(self) -> bool:
+        """Whether all ranks can still use it: if not, they open another one. Collective."""
+        try:
+            self.allgather(b"\0")
+        except errors.Error:
+            return False
+        return True
 
     def reraise(self) -> None:
         """An allgather over it raises nothing."""
 
-    def close(self) -> None:
-        self._library.tck_bootstrap_close(self._handle)
-        self._handle = c_void_p()
+    def __del__(self) -> None:
+        if self._handle:
+            self._library.tck_bootstrap_close(self._handle)
 
 
 class Watch(Protocol):

@@ -71,18 +71,15 @@ def _digest(members: tuple[int, ...]) -> str:
 
 
 def _common_bootstrap(members: tuple[int, ...] | None) -> Bootstrap:
-    """The one that all calls in the thread of the training use. Collective the first time."""
+    """The one that all calls in the thread of the training use. Collective."""
     global _opened
     if _opened is None or _opened[0] is not dist.group.WORLD:
-        for bootstrap in _opened[1].values() if _opened else ():
-            bootstrap.close()
         _opened = (dist.group.WORLD, {})
     name = "all" if members is None else _digest(members)
-    found = _opened[1].get(name)
-    if found is None or found.failed:
-        if found is not None:
-            found.close()
-        _opened[1][name] = found = open_bootstrap("world", members)
+    found = _opened[1].pop(name, None)
+    if found is None or not found.works():
+        found = open_bootstrap("world", members)
+    _opened[1][name] = found
     return found
 
 
@@ -133,7 +130,7 @@ def _gather_objects(bootstrap: Bootstrap, value: Any) -> list[Any]:
 
 def join_world(group: ProcessGroup | None = None) -> World:
     """The ranks of the default process group, or this rank alone if there is none. Raises InvalidArgumentError if
-    $WORLD_SIZE says that there are others. Collective the first time."""
+    $WORLD_SIZE says that there are others. Collective."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise errors.InvalidArgumentError("this is one of several ranks ($WORLD_SIZE): call "
@@ -147,7 +144,7 @@ def join_world(group: ProcessGroup | None = None) -> World:
 
 def world_of(group: ProcessGroup | None, alone: bool = False) -> World:
     """The ranks of a process group as a job of their own, as torch.distributed.checkpoint understands process_group.
-    `alone`, or no process group at all: this rank. Collective over these ranks the first time."""
+    `alone`, or no process group at all: this rank. Collective over these ranks."""
     if not (dist.is_available() and dist.is_initialized()):
         return World(0, 1, Oob())
     if alone:

@@ -248,6 +248,35 @@ Test(bootstrap, fails_on_all_ranks_if_one_leaves)
     }
 }
 
+/* Longer than a connection attempt takes. Rank 1 has children of its own. */
+static void run_with_a_late(uint32_t late)
+{
+    pthread_t threads[80];
+
+    begin(80);
+    for (uint32_t r = 0; r < 80; r++) {
+        if (r != late) {
+            cr_assert_eq(pthread_create(&threads[r], NULL, run, &members[r]), 0);
+        }
+    }
+    sleep(4);
+    cr_assert_eq(pthread_create(&threads[late], NULL, run, &members[late]), 0);
+    for (uint32_t r = 0; r < 80; r++) {
+        pthread_join(threads[r], NULL);
+        cr_assert_eq(members[r].status, TCK_OK, "rank %u: %s", r, members[r].err.text);
+    }
+}
+
+Test(bootstrap, waits_for_a_late_root)
+{
+    run_with_a_late(0);
+}
+
+Test(bootstrap, waits_for_a_late_rank_that_others_connect_to)
+{
+    run_with_a_late(1);
+}
+
 Test(bootstrap, says_that_ranks_do_not_make_the_same_calls)
 {
     begin(5);
