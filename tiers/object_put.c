@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Puts a shard file into a store of objects, in parts straight from the slot, each with the CRC that follows from the
  * image's digests: the server refuses what differs, so nothing has to be read back, and a slot that is reused meanwhile
- * spoils nothing. An object appears whole or not at all. */
+ * spoils nothing. An object appears whole or not at all. What a put that failed has sent is kept for the next one. */
+#include "tiers/object_kept.h"
 #include "tiers/object_transfer.h"
 #include "tiers/persistent_objects.h"
 
+#include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 #define PART_CHUNKS     4u     /* 16 MiB; all but the last part need at least 5 MiB */
 #define PARTS_MAX       10000u /* of one object */
 #define PARTS_IN_FLIGHT 8u
+#define FINISHES_MAX    3u /* that end undecided, before an upload is begun anew */
 #define WHAT_BYTES      (DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 struct put {
@@ -22,11 +25,13 @@ struct put {
     tier_done_fn *done;
     void *ctx;
     struct folder dir; /* the version's */
-    char name[MANIFEST_FILE_NAME], key[OBJECT_KEY_MAX];
-    char what[WHAT_BYTES];            /* path below the job's folder */
-    uint32_t part_chunks, part_count; /* 1: no upload in parts */
-    struct object_upload upload;      /* id NULL: not begun, or ended */
-    struct object_part *parts;
+    char name[MANIFEST_FILE_NAME];
+    char what[WHAT_BYTES]; /* path below the job's folder */
+    uint32_t part_chunks;
+    struct kept_put sent;      /* so far; part_count 1: no upload in parts */
+    bool spoiled;              /* what was sent is of no use to another put */
+    uint32_t *missing, sends;  /* the parts that are to be sent; their number */
+    struct kept_put *obsolete; /* what earlier puts have left */
     struct error outcome;
 };
 
@@ -48,10 +53,103 @@ static bool is_given_up(const struct transfer *t)
 static void put_free(struct put *op)
 {
     folder_close(&op->dir);
-    free(op->upload.id);
-    free(op->parts);
+    free(op->sent.upload.id);
+    free(op->sent.parts);
+    free(op->missing);
+    kept_free(op->obsolete);
     free(op);
 }
+
+/* ---- what is already there ------------------------------------------------------------------------------------- */
+
+/* Parts that have arrived, of an upload in parts or of one value. */
+static uint32_t count_sent(const struct put *op)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; op->sent.parts != NULL && i < op->sent.part_count; i++) {
+        count += op->sent.parts[i].bytes > 0;
+    }
+    return count;
+}
+
+static bool is_complete(const struct put *op)
+{
+    return op->sent.upload.id == NULL && count_sent(op) == op->sent.part_count;
+}
+
+static bool is_kept(const struct put *op)
+{
+    return !op->spoiled && count_sent(op) > 0;
+}
+
+/* Also after a success: another shard's file may fail, and then all of the version's are put once more. */
+static void keep(struct put *op)
+{
+    if (is_kept(op)) {
+        kept_add(&op->t.p->kept, &op->sent);
+    }
+}
+
+/* Of a version's shard there is only one content, so an object of its size is this one. */
+static tck_status_t find_object(const struct put *op, bool *there_out, struct error *err)
+{
+    struct object_info info = {0};
+    struct object_store *store = store_of(op);
+    tck_status_t status = store->ops->head(store, object_folder_call(op->dir.objects), op->sent.key, &info, err);
+    *there_out = status == TCK_OK && info.bytes == op->item.image_bytes;
+    return status == TCK_ERR_NOENT ? TCK_OK : status;
+}
+
+static void find_missing(struct put *op)
+{
+    op->sends = 0;
+    for (uint32_t i = 0; i < op->sent.part_count; i++) {
+        if (op->sent.parts[i].bytes == 0) {
+            op->missing[op->sends++] = i;
+        }
+    }
+}
+
+/* Takes what an earlier put of the same content has left. */
+static tck_status_t find_sent(struct put *op, struct error *err)
+{
+    op->missing = calloc(op->sent.part_count, sizeof(*op->missing));
+    if (!kept_take(&op->t.p->kept, &op->sent)) {
+        op->sent.parts = calloc(op->sent.part_count, sizeof(*op->sent.parts));
+    }
+    if (op->missing == NULL || op->sent.parts == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a put", op->what);
+    }
+    find_missing(op);
+    return TCK_OK;
+}
+
+/* A complete object may have been deleted since. */
+static tck_status_t check_complete(struct put *op, struct error *err)
+{
+    bool there = false;
+    tck_status_t status = find_object(op, &there, err);
+    if (status == TCK_OK && !there) {
+        memset(op->sent.parts, 0, op->sent.part_count * sizeof(*op->sent.parts));
+        find_missing(op);
+    }
+    return status;
+}
+
+/* Uploads of other versions will not be finished. */
+static void abort_obsolete(const struct put *op)
+{
+    struct object_store *store = store_of(op);
+    for (struct kept_put *one = op->obsolete; one != NULL; one = one->next) {
+        struct error why;
+        if (one->upload.id != NULL &&
+            store->ops->upload_abort(store, object_folder_call(op->dir.objects), &one->upload, &why) != TCK_OK) {
+            log_warn("%s: an unfinished upload stays: %s", op->t.p->config->save_dir, why.text);
+        }
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
 
 static void put_finish(struct put *op)
 {
@@ -60,34 +158,31 @@ static void put_finish(struct put *op)
         error_prefix(&op->outcome, "%s/%s/%s", p->config->save_dir, p->config->job, op->what);
     }
     audit_result(p->audit, AUDIT_WRITE, op->what, &op->outcome);
+    keep(op);
     op->done(op->ctx, &op->outcome);
     put_free(op);
     persistent_unref(p);
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------- */
-
-/* Of a version's shard there is only one content, so an object of its size is this one. */
-static bool is_there(const struct put *op)
-{
-    struct object_info info = {0};
-    struct error ignored;
-    struct object_store *store = store_of(op);
-    return store->ops->head(store, object_folder_call(op->dir.objects), op->key, &info, &ignored) == TCK_OK &&
-           info.bytes == op->item.image_bytes;
-}
-
-/* The answer may have been lost after the object was made: then the upload is no longer known. */
+/* The answer may have been lost after the object was made: then the upload is no longer known. One that is left
+ * undecided can be finished by the next put. */
 static tck_status_t finish_upload(struct put *op, struct error *err)
 {
     struct object_store *store = store_of(op);
-    tck_status_t status = store->ops->upload_finish(store, object_folder_call(op->dir.objects), &op->upload, op->parts,
-                                                    op->part_count, err);
+    struct error why;
+    bool there = false;
+    char *id = strdup(op->sent.upload.id);
+    tck_status_t status = store->ops->upload_finish(store, object_folder_call(op->dir.objects), &op->sent.upload,
+                                                    op->sent.parts, op->sent.part_count, err);
     bool unknown = status == TCK_ERR_TIMEDOUT || status == TCK_ERR_NOENT;
-    op->upload.id = NULL;
-    if (unknown && is_there(op)) {
+    op->sent.upload.id = NULL;
+    if (status == TCK_OK || (unknown && find_object(op, &there, &why) == TCK_OK && there)) {
+        free(id);
         return TCK_OK;
     }
+    op->sent.upload.id = id;
+    op->spoiled =
+        id == NULL || status == TCK_ERR_NOENT || status == TCK_ERR_CORRUPT || ++op->sent.finishes == FINISHES_MAX;
     return status == TCK_ERR_CORRUPT ? (err->code = TCK_ERR_IO) : status;
 }
 
@@ -109,7 +204,8 @@ static tck_status_t end_step(struct transfer *t, uint32_t i, struct error *err)
 {
     struct put *op = put_of(t);
     (void)i;
-    if (op->part_count > 1) {
+    abort_obsolete(op);
+    if (!is_complete(op)) {
         tck_status_t status = finish_upload(op, err);
         if (status != TCK_OK) {
             return status;
@@ -124,10 +220,13 @@ static tck_status_t abort_step(struct transfer *t, uint32_t i, struct error *err
     struct put *op = put_of(t);
     struct object_store *store = store_of(op);
     (void)i;
-    tck_status_t status = store->ops->upload_abort(store, object_folder_call(op->dir.objects), &op->upload, err);
-    op->upload.id = NULL;
+    tck_status_t status = store->ops->upload_abort(store, object_folder_call(op->dir.objects), &op->sent.upload, err);
+    op->sent.upload.id = NULL;
+    op->spoiled = true;
     return status;
 }
+
+static void begin_end(struct put *op);
 
 static void at_end(struct transfer *t)
 {
@@ -135,7 +234,11 @@ static void at_end(struct transfer *t)
     if (op->outcome.code == TCK_OK) {
         op->outcome = t->outcome;
     }
-    put_finish(op);
+    if (op->outcome.code == TCK_OK) {
+        put_finish(op);
+    } else {
+        begin_end(op);
+    }
 }
 
 static void begin_end(struct put *op)
@@ -147,9 +250,12 @@ static void begin_end(struct put *op)
     op->t.bytes = NULL;
     op->t.given_up = NULL;
     op->t.ended = at_end;
-    if (aborts && op->upload.id == NULL) {
+    if (aborts && (op->sent.upload.id == NULL || is_kept(op))) {
         put_finish(op);
         return;
+    }
+    if (!aborts) {
+        op->obsolete = kept_take_obsolete(&op->t.p->kept, &op->sent);
     }
     tck_status_t status = transfer_start(&op->t, &err);
     if (status != TCK_OK) {
@@ -173,7 +279,8 @@ static struct object_bytes part_of(const struct put *op, uint32_t i, uint32_t *c
 static uint64_t part_bytes(const struct transfer *t, uint32_t i)
 {
     uint32_t crc;
-    return part_of((const struct put *)t, i, &crc).bytes;
+    const struct put *op = (const struct put *)t;
+    return part_of(op, op->missing[i], &crc).bytes;
 }
 
 /* Whoever reads TCK_ERR_CORRUPT drops the copy in the slot, so it must be the slot that differs, not what the server
@@ -184,25 +291,38 @@ static tck_status_t judge(const struct object_bytes *part, uint32_t crc, tck_sta
     return status == TCK_ERR_CORRUPT && !differs ? (err->code = TCK_ERR_IO) : status;
 }
 
+/* A part counts as sent only if the slot still had the content after it. */
+static void note_sent(struct put *op, uint32_t part, const struct object_part *sent)
+{
+    if (!is_given_up(&op->t)) {
+        op->sent.parts[part] = *sent;
+    }
+}
+
 static tck_status_t part_step(struct transfer *t, uint32_t i, struct error *err)
 {
     struct put *op = put_of(t);
     struct object_store *store = store_of(op);
     const struct object_call *call = object_folder_call(op->dir.objects);
-    uint32_t crc = 0;
-    struct object_bytes part = part_of(op, i, &crc);
-    if (op->part_count == 1) {
-        return judge(&part, crc, store->ops->put(store, call, op->key, &part, err), err);
-    }
-    tck_status_t status = store->ops->upload_part(store, call, &op->upload, i + 1, &part, &op->parts[i], err);
+    uint32_t crc = 0, number = op->missing[i];
+    struct object_bytes part = part_of(op, number, &crc);
+    struct object_part sent = {.bytes = part.bytes};
+    bool whole = op->sent.part_count == 1;
+    tck_status_t status = whole ? store->ops->put(store, call, op->sent.key, &part, err)
+                                : store->ops->upload_part(store, call, &op->sent.upload, number + 1, &part, &sent, err);
     status = judge(&part, crc, status, err);
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "part %" PRIu32 " of %" PRIu32, i + 1, op->part_count);
+    if (status == TCK_OK) {
+        note_sent(op, number, &sent);
+        return TCK_OK;
+    }
+    return whole ? status : error_prefix(err, "part %" PRIu32 " of %" PRIu32, number + 1, op->sent.part_count);
 }
 
 static void parts_ended(struct transfer *t)
 {
     struct put *op = put_of(t);
     op->outcome = t->outcome;
+    op->spoiled = op->outcome.code == TCK_ERR_NOENT || op->outcome.code == TCK_ERR_CORRUPT;
     if (is_given_up(t)) { /* then a part may have had other content already */
         (void)error_set(&op->outcome, TCK_ERR_CANCELED, "given up");
     }
@@ -217,8 +337,12 @@ static tck_status_t begin_step(struct transfer *t, uint32_t i, struct error *err
     struct object_store *store = store_of(op);
     (void)i;
     tck_status_t status = audit_intent(t->p->audit, AUDIT_WRITE, op->what, err);
-    if (status == TCK_OK && op->part_count > 1) {
-        status = store->ops->upload_begin(store, object_folder_call(op->dir.objects), op->key, &op->upload, err);
+    if (status == TCK_OK && is_complete(op)) {
+        status = check_complete(op, err);
+    }
+    if (status == TCK_OK && op->sent.part_count > 1 && op->sent.upload.id == NULL && op->sends > 0) {
+        status =
+            store->ops->upload_begin(store, object_folder_call(op->dir.objects), op->sent.key, &op->sent.upload, err);
     }
     return status;
 }
@@ -227,8 +351,12 @@ static void begun(struct transfer *t)
 {
     struct put *op = put_of(t);
     op->outcome = t->outcome;
+    if (op->outcome.code == TCK_OK && op->sends == 0) {
+        parts_ended(t);
+        return;
+    }
     if (op->outcome.code == TCK_OK) {
-        t->count = op->part_count;
+        t->count = op->sends;
         t->width = PARTS_IN_FLIGHT;
         t->step = part_step;
         t->bytes = part_bytes;
@@ -249,13 +377,15 @@ static tck_status_t put_prepare(struct put *op, struct error *err)
     manifest_file_name(op->item.shard, op->name);
     snprintf(op->what, sizeof(op->what), "%s/%s", version, op->name);
     op->part_chunks = least > PART_CHUNKS ? least : PART_CHUNKS;
-    op->part_count = (chunks + op->part_chunks - 1) / op->part_chunks;
-    op->parts = calloc(op->part_count, sizeof(*op->parts));
-    if (op->parts == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a put", op->what);
-    }
+    op->sent.part_count = (chunks + op->part_chunks - 1) / op->part_chunks;
+    op->sent.version = op->item.version;
+    op->sent.root = op->item.root;
+    op->sent.bytes = op->item.image_bytes;
     tck_status_t status = folder_open(&op->t.p->job, version, &op->dir, err);
-    return status == TCK_OK ? object_folder_key(op->dir.objects, op->name, op->key, err) : status;
+    if (status == TCK_OK) {
+        status = object_folder_key(op->dir.objects, op->name, op->sent.key, err);
+    }
+    return status == TCK_OK ? find_sent(op, err) : status;
 }
 
 tck_status_t objects_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
@@ -273,6 +403,7 @@ tck_status_t objects_put(struct persistent *p, const struct tier_item *item, tie
         status = transfer_start(&op->t, err);
     }
     if (status != TCK_OK) {
+        keep(op);
         put_free(op);
         return error_prefix(err, "start a put");
     }

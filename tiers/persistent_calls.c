@@ -3,6 +3,7 @@
 #include "tiers/persistent_impl.h"
 
 #include "base/clock.h"
+#include "tiers/object_kept.h"
 #include <stdlib.h>
 
 uint64_t persistent_moved_ms(const struct persistent *p)
@@ -39,6 +40,7 @@ void persistent_unref(struct persistent *p)
     if (--p->refs > 0) {
         return;
     }
+    kept_free(p->kept); /* their uploads are aborted by the next term's coordinator */
     audit_free(p->audit);
     folder_close(&p->load);
     folder_close(&p->job);

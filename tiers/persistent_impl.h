@@ -16,6 +16,7 @@
 
 #include <stdatomic.h>
 
+struct kept_put;
 struct transfer;
 
 /* What is added to a term's file: one of these. */
@@ -56,8 +57,8 @@ struct persistent_ops {
 #define STAGE_DIR "stage"
 #define TRASH_DIR "trash"
 
-/* uring, and the members from refs on, change in the loop's thread only; the rest is set once and read by pool threads,
- * too. */
+/* uring, throttled, kept, and the members from refs on, change in the loop's thread only; the rest is set once and read
+ * by pool threads, too. */
 struct persistent {
     const struct persistent_ops *ops; /* of save_dir */
     struct loop *loop;                /* NULL with pool and uring: only the blocking calls */
@@ -67,6 +68,7 @@ struct persistent {
     struct tier_pace pace;
     struct pool *transfers;     /* threads for a store of objects; NULL: none is used, or no loop */
     struct transfer *throttled; /* those that wait for persistent_resume */
+    struct kept_put *kept;      /* of puts that have ended, so that nothing is sent twice */
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */

@@ -277,7 +277,7 @@ Test(versions, what_is_damaged_on_its_way_does_not_condemn_the_slot)
 {
     fail(MEMORY_PART, "", MEMORY_WRONG);
     expect(put(one, 0), TCK_ERR_IO, "of 3");
-    cr_assert_eq(memory_store_uploads(objects_store), 0);
+    expect(put(one, 0), TCK_OK, NULL);
 }
 
 Test(versions, damage_is_found_and_named)
@@ -335,13 +335,12 @@ Test(versions, what_cannot_be_read_is_not_missing)
     expect(load(one, 0), TCK_ERR_CORRUPT, NULL);
 }
 
-Test(versions, a_failed_part_names_itself_and_leaves_no_upload)
+Test(versions, a_failed_part_names_itself_and_its_object)
 {
     fail(MEMORY_PART, "", MEMORY_DENIED);
     struct error outcome = put(one, 0);
     expect(outcome, TCK_ERR_DENIED, "of 3");
     expect(outcome, TCK_ERR_DENIED, "shard-");
-    cr_assert_eq(memory_store_uploads(objects_store), 0);
     expect(put(one, 0), TCK_OK, NULL);
 }
 
@@ -596,6 +595,126 @@ Test(versions, listing_costs_do_not_depend_on_other_jobs)
     before = memory_store_calls(objects_store, ~0u);
     cr_assert_eq(listed(NULL), 1);
     cr_assert_eq(memory_store_calls(objects_store, ~0u) - before, alone);
+}
+
+/* ---- nothing is sent twice ------------------------------------------------------------------------------------- */
+
+static uint32_t calls(unsigned ops)
+{
+    return memory_store_calls(objects_store, ops);
+}
+
+static void expect_calls(uint32_t begun, uint32_t parts)
+{
+    cr_assert_eq(calls(MEMORY_BEGIN), begun, "%u uploads were begun", calls(MEMORY_BEGIN));
+    cr_assert_eq(calls(MEMORY_PART), parts, "%u parts were sent", calls(MEMORY_PART));
+}
+
+Test(versions, a_put_after_one_that_failed_sends_only_the_missing_part)
+{
+    fail(MEMORY_PART, shard_key(one, 0), MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, " of 3");
+    cr_assert_eq(memory_store_uploads(objects_store), 1);
+    expect(put(one, 0), TCK_OK, NULL);
+    expect_calls(1, 4);
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
+    expect(put(one, 1), TCK_OK, NULL);
+    expect(publish(one, term), TCK_OK, NULL);
+    const struct published which = {.version = one};
+    cr_assert_eq(persistent_verify(tier, &which, &objects_err), TCK_OK, "%s", objects_err.text);
+}
+
+Test(versions, an_upload_whose_end_is_undecided_is_finished_by_the_next_put)
+{
+    fail(MEMORY_FINISH, "", MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    expect(put(one, 0), TCK_OK, NULL);
+    expect_calls(1, 3);
+    cr_assert(memory_store_has(objects_store, shard_key(one, 0)));
+}
+
+Test(versions, an_upload_that_cannot_be_finished_is_begun_anew)
+{
+    const struct memory_failure failure = {.ops = MEMORY_FINISH, .key = "", .fault = MEMORY_NEVER, .count = 3};
+    memory_store_fail(objects_store, &failure);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(memory_store_uploads(objects_store), i > 0);
+        expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    }
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
+    expect(put(one, 0), TCK_OK, NULL);
+    expect_calls(2, 6);
+}
+
+Test(versions, a_shard_that_is_there_is_not_sent_again)
+{
+    uint32_t before = calls(MEMORY_PUT);
+    for (uint32_t number = 0; number < SHARDS; number++) {
+        expect(put(one, number), TCK_OK, NULL);
+        expect(put(one, number), TCK_OK, NULL);
+    }
+    expect_calls(1, 3);
+    cr_assert_eq(calls(MEMORY_PUT) - before, 1);
+    fail(MEMORY_HEAD, "", MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    expect_calls(1, 3);
+    memory_store_set(objects_store, shard_key(one, 0), NULL, 0);
+    expect(put(one, 0), TCK_OK, NULL);
+    expect_calls(2, 6);
+}
+
+Test(versions, other_content_is_sent_whole)
+{
+    fail(MEMORY_PART, "", MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    struct tier_item item = item_of(two, 0);
+    item.version = one;
+    expect(objects_wait(persistent_put(tier, &item, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    item_free(&item);
+    expect_calls(2, 6);
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
+}
+
+Test(versions, what_is_left_of_an_older_version_is_aborted)
+{
+    fail(MEMORY_PART, "", MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    cr_assert_eq(memory_store_uploads(objects_store), 1);
+    fail(MEMORY_PUT, "", MEMORY_NEVER);
+    expect(put(two, 1), TCK_ERR_TIMEDOUT, NULL);
+    cr_assert_eq(memory_store_uploads(objects_store), 1);
+    expect(put(two, 1), TCK_OK, NULL);
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
+}
+
+Test(versions, a_part_that_is_gone_with_its_upload_is_sent_again)
+{
+    fail(MEMORY_PART, "", MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK, "%s", objects_err.text);
+    expect(put(one, 0), TCK_ERR_NOENT, "part ");
+    expect(put(one, 0), TCK_OK, NULL);
+    expect_calls(2, 7);
+}
+
+static void give_up_at_parts(void *ctx, enum memory_op op, const char *key)
+{
+    (void)ctx;
+    (void)key;
+    if (op == MEMORY_PART) {
+        persistent_give_up(tier);
+    }
+}
+
+Test(versions, a_part_during_which_the_slot_may_have_changed_is_sent_again)
+{
+    memory_store_watch(objects_store, give_up_at_parts, NULL);
+    expect(put(one, 0), TCK_ERR_CANCELED, NULL);
+    uint32_t parts = calls(MEMORY_PART);
+    memory_store_watch(objects_store, NULL, NULL);
+    expect(put(one, 0), TCK_OK, NULL);
+    expect_calls(2, parts + 3);
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
 }
 
 /* ---- giving up, pacing, closing -------------------------------------------------------------------------------- */
