@@ -5,6 +5,7 @@
 #include "tiers/object/s3_list.h"
 #include "tiers/object/s3_objects.h"
 #include "tiers/object/s3_uploads.h"
+#include "tiers/object/trust.h"
 
 #include <stdlib.h>
 
@@ -47,7 +48,7 @@ static tck_status_t fill(struct s3_store *s, const char *url, struct error *err)
     }
     if (status == TCK_OK) {
         const char *bundle = aws_variable("AWS_CA_BUNDLE");
-        status = http_client_new(bundle != NULL ? bundle : s->profile.ca_bundle, &s->http, err);
+        status = http_client_new(trust_file(bundle != NULL ? bundle : s->profile.ca_bundle), &s->http, err);
     }
     if (status == TCK_OK) {
         s->lookup = (struct aws_lookup){.http = s->http, .profile = &s->profile, .region = s->settings.region};
