@@ -3,6 +3,7 @@
  * is swept by a later term. Only objects with our names are deleted, and none if there is another one beside them. */
 #include "tiers/persistent_objects.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static tck_status_t remove_names(const struct persistent *p, const struct folder
                                  struct error *err)
 {
     tck_status_t status = folder_remove(dir, MANIFEST_NAME, err);
+    failpoint(object, unpublished);
     for (size_t i = 0; i < names->count && status == TCK_OK; i++) {
         status = strcmp(names->names[i], MANIFEST_NAME) == 0 ? TCK_OK : folder_remove(dir, names->names[i], err);
         persistent_came_further(p);

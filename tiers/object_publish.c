@@ -3,6 +3,7 @@
  * makes them a version. */
 #include "tiers/persistent_objects.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,10 @@ static tck_status_t create_manifest(struct persistent *p, const char *name, cons
         status = audit_intent(p->audit, AUDIT_PUBLISH, name, err);
     }
     if (status == TCK_OK) {
+        failpoint(object, publishing);
         outcome.code = folder_create(dir, MANIFEST_NAME, text, len, &outcome);
         if (outcome.code == TCK_OK) {
+            failpoint(object, published);
             outcome.code = check_still_whole(p, name, dir, manifest, &outcome);
         }
         audit_result(p->audit, AUDIT_PUBLISH, name, &outcome);

@@ -6,6 +6,7 @@
 #include "tiers/object_transfer.h"
 #include "tiers/persistent_objects.h"
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -206,10 +207,12 @@ static tck_status_t end_step(struct transfer *t, uint32_t i, struct error *err)
     (void)i;
     abort_obsolete(op);
     if (!is_complete(op)) {
+        failpoint(object, finishing);
         tck_status_t status = finish_upload(op, err);
         if (status != TCK_OK) {
             return status;
         }
+        failpoint(object, finished);
     }
     return put_metadata(op, err);
 }
@@ -343,6 +346,7 @@ static tck_status_t begin_step(struct transfer *t, uint32_t i, struct error *err
     if (status == TCK_OK && op->sent.part_count > 1 && op->sent.upload.id == NULL && op->sends > 0) {
         status =
             store->ops->upload_begin(store, object_folder_call(op->dir.objects), op->sent.key, &op->sent.upload, err);
+        failpoint(object, uploading);
     }
     return status;
 }

@@ -4,6 +4,7 @@
 #include "tiers/persistent_objects.h"
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,10 @@ tck_status_t objects_claim_one(const struct persistent *p, const struct term_not
     }
     term_name(own.term, name);
     *full_out = false;
+    failpoint(object, claiming);
     tck_status_t status = folder_create(&p->job, name, text, strlen(text), err);
     free(text);
+    failpoint(object, claimed);
     return status == TCK_OK ? TCK_OK : error_prefix(err, "claim a term in %s/%s", p->config->save_dir, p->config->job);
 }
 

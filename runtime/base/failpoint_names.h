@@ -126,6 +126,15 @@
     X(dir, move, CALL, "a version is moved to its place, or to the trash") \
     X(dir, remove, CALL, "a file or directory is removed") \
     X(dir, fsync, CALL, "the sync of a directory") \
+    /* storage in a bucket, whose cases are the suite's s3 */ \
+    X(object, claiming, STEP, "the object of a term is about to be created") \
+    X(object, claimed, STEP, "a term's object is there, or another one was faster; the claimer does not know") \
+    X(object, uploading, STEP, "an upload in parts is begun, no part sent") \
+    X(object, finishing, STEP, "all parts are there, the upload not finished") \
+    X(object, finished, STEP, "a shard's object is there, the drain does not know") \
+    X(object, publishing, STEP, "the audit file has the intent of the publish, the manifest is not there") \
+    X(object, published, STEP, "the manifest is there, the files not listed once more") \
+    X(object, unpublished, STEP, "a version's manifest is deleted, its files are there") \
     X(audit, write, CALL, "a line of the audit file") \
     X(audit, fdatasync, CALL, "the sync of the audit file") \
     X(catalog, open, CALL, "the catalog is opened") \

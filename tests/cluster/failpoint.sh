@@ -13,11 +13,13 @@ mkdir "$work/fired"
 export TIERCKPT_FAILPOINT_DIR=$work/fired TIERCKPT_FAILPOINTS=$spec
 at_end() { [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP/$case" && cp -r "$work/run" "$work"/out.* "$work/save" "$KEEP/$case/" 2>/dev/null; }; }
 newest=0 published=0 steps=0
+size=()
 
 # Points that an agent passes only after another one has died, or when something published is damaged.
 case $name in
 restore.spread*) settings=$settings',"restore_spread":"oob"' ;;
 repair.*) settings=$settings',"scrub_storage_interval_s":1' ;;
+object.*) size=(--count 3000000) ;; # shards of more than one part
 comeback.* | resume.* | supervisor.agent_died) TIERCKPT_FAILPOINTS="copy.acked=kill@2;$spec" ;;
 esac
 fired() { [ -s "$work/fired/$name" ]; } # an empty one holds it back
@@ -79,8 +81,8 @@ train() {
     old=$(come)
     steps=$((steps + 8))
     begin 2
-    run_on a 0 --twins 2 --steps $steps --lockstep --wait-commit --wait-drained
-    run_on b 1 --twins 2 --steps $steps --lockstep --wait-commit --wait-drained
+    run_on a 0 --twins 2 "${size[@]}" --steps $steps --lockstep --wait-commit --wait-drained
+    run_on b 1 --twins 2 "${size[@]}" --steps $steps --lockstep --wait-commit --wait-drained
     join_trainers
     check_restored "$1"
     note_newest
@@ -97,10 +99,10 @@ train() {
 survives() { # WHAT-CAME
     [ "$(wc -l <<<"$1")" = 1 ] || return 1
     case $(tr ';' '\n' <<<"$spec" | grep -F -- "$1=") in
-    term.*=kill* | segment.*=kill* | enrol.[af]*=kill* | agent.*=kill*) return 0 ;;
+    term.*=kill* | object.claim*=kill* | segment.*=kill* | enrol.[af]*=kill* | agent.*=kill*) return 0 ;;
     esac
     case ${1%.*} in
-    digest | copy | ready | commit | drain | stage | publish | prune | uring | audit) ! said 0 '^RESTORED' ;;
+    digest | copy | ready | commit | drain | stage | object | publish | prune | uring | audit) ! said 0 '^RESTORED' ;;
     *) false ;;
     esac
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tierckptd --failpoints | failpoint_cases.py SEED: the arguments for failpoint.sh, one case a line, in an order that the
-seed decides: each point with each action, and three of them at a time, chosen by the seed."""
+"""tierckptd --failpoints | failpoint_cases.py SEED [bucket]: the arguments for failpoint.sh, one case a line, in an order
+that the seed decides: each point with each action, and three of them at a time, chosen by the seed. With "bucket" each
+point that only a job passes whose storage is a bucket, and without it the others."""
 
 import random
 import sys
@@ -17,6 +18,7 @@ AGAIN_SECOND = ("supervisor.start",)
 # Not hit for certain, or more than is promised: a node is lost with its supervisor, and what is repaired from memory may be
 # nowhere else.
 NOT_WITH_OTHERS = ("supervisor.", "comeback.", "repair.")
+BUCKET = "object."
 TRIPLES = 100
 
 
@@ -42,8 +44,10 @@ def triples(points, rng):
 
 def main():
     rng = random.Random(int(sys.argv[1]))
-    points = [tuple(line.split("\t")[:2]) for line in sys.stdin]
-    cases = [*single(points), *triples(points, rng)]
+    in_bucket = sys.argv[2:] == ["bucket"]
+    lines = [line for line in sys.stdin if line.startswith(BUCKET) == in_bucket]
+    points = [tuple(line.split("\t")[:2]) for line in lines]
+    cases = [*single(points), *([] if in_bucket else triples(points, rng))]
     rng.shuffle(cases)
     print("\n".join(cases))
 
