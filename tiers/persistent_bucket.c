@@ -23,7 +23,9 @@ static void came_further(void *ctx)
 static tck_status_t open_job(struct persistent *p, struct object_store *store, struct folder *out, struct error *err)
 {
     struct object_folder *job = NULL;
-    const struct object_root root = {.store = store, .moved = came_further, .moved_ctx = p};
+    /* Less than what counts as storage that hangs: an error that names the cause is worth more. */
+    const struct object_root root = {
+        .store = store, .moved = came_further, .moved_ctx = p, .quiet_ms = p->config->storage_timeout_ms / 4 * 3};
     tck_status_t status = object_folder_new(&root, p->config->job, &job, err);
     if (status == TCK_OK) {
         *out = folder_of_objects(job);

@@ -15,6 +15,7 @@ def serve(kind, tmp_path_factory):
     client = boto3.client("s3", endpoint_url=server.url, aws_access_key_id=KEY, aws_secret_access_key=SECRET,
                           region_name="us-east-1")
     client.create_bucket(Bucket="bucket")
+    client.put_object(Bucket="bucket", Key="first", Body=b"")  # for which SeaweedFS makes room, for seconds
     server.boto = client
     return server
 

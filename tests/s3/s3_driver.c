@@ -252,8 +252,10 @@ static void answer(const json_t *in)
     struct ask a = {.in = in, .out = json_object(), .key = json_str(json_get(in, "key"))};
     uint64_t begun = clock_ms();
     a.key = a.key == NULL ? "" : a.key;
-    a.call = (struct object_call){
-        .deadline_ms = (uint32_t)number(in, "deadline_ms", 20000), .canceled = &canceled, .moved = count_moved};
+    a.call = (struct object_call){.deadline_ms = (uint32_t)number(in, "deadline_ms", 20000),
+                                  .quiet_ms = (uint32_t)number(in, "quiet_ms", 0),
+                                  .canceled = &canceled,
+                                  .moved = count_moved};
     moved = 0;
     make_value(&a);
     tck_status_t status = run(&a);

@@ -56,6 +56,17 @@ def test_a_server_that_is_away_is_waited_for_until_the_deadline(make):
     assert answer["status"] == "timed out" and answer["ms"] < 1500, answer
 
 
+def test_a_server_that_refuses_connections_is_given_up_once_nothing_moves(make):
+    answer = make("http://127.0.0.1:1")("get", "a", quiet_ms=500)
+    assert answer["status"] == "timed out" and answer["ms"] < 2000 and "onnect" in answer["error"], answer
+
+
+def test_a_transfer_that_moves_is_not_quiet(proxy, store):
+    store.ok("put", "a", text="hello")
+    proxy.fault("answer", "GET", status=503, times=3, seconds=0.3, body=BUSY["body"])
+    assert store.ok("get", "a", quiet_ms=600)["text"] == "hello"
+
+
 def test_a_server_that_hangs_ends_with_the_deadline(proxy, store):
     proxy.fault("hang", "GET", seconds=5)
     answer = store("get", "a", deadline_ms=1000)

@@ -74,7 +74,7 @@ tck_status_t object_folder_new(const struct object_root *of, const char *below, 
     }
     atomic_store(&root->refs, 1);
     root->of = *of;
-    root->call = (struct object_call){.moved = moved, .moved_ctx = root};
+    root->call = (struct object_call){.quiet_ms = of->quiet_ms, .moved = moved, .moved_ctx = root};
     int len = snprintf(prefix, sizeof(prefix), "%s%s", below, below[0] == '\0' ? "" : "/");
     if (len < 0 || (size_t)len >= sizeof(prefix)) {
         root_unref(root);

@@ -15,6 +15,7 @@ struct object_root {
     /* Called by the calling thread whenever a call has made progress; may be NULL. */
     void (*moved)(void *ctx);
     void *moved_ctx;
+    uint32_t quiet_ms; /* of each call (object_store.h) */
 };
 
 /* The folder `below` the store's own prefix ("": that prefix itself). Takes over the store in any case. */

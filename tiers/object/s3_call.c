@@ -24,9 +24,9 @@ struct run {
     struct s3_request *request;
     struct http_answer answer;
     struct s3_outcome outcome;
-    uint64_t begun_ms;
-    char access_key[160]; /* of the last attempt; no secret */
-    char message[160];    /* of the last error document */
+    uint64_t begun_ms, moved_ms; /* moved_ms: when a byte has moved last */
+    char access_key[160];        /* of the last attempt; no secret */
+    char message[160];           /* of the last error document */
 };
 
 void s3_crc_text(uint32_t crc, char out[S3_CRC_BYTES])
@@ -75,6 +75,22 @@ static tck_status_t prepare(struct run *r, struct error *err)
     return status;
 }
 
+static void moved(void *ctx, uint64_t bytes)
+{
+    struct run *r = ctx;
+    r->moved_ms = clock_ms();
+    if (r->call != NULL && r->call->moved != NULL) {
+        r->call->moved(r->call->moved_ctx, bytes);
+    }
+}
+
+/* Milliseconds from the beginning within which something may be attempted again. */
+static uint64_t allowed_ms(const struct run *r)
+{
+    uint64_t quiet_ms = r->call == NULL ? 0 : r->call->quiet_ms, until_ms = r->moved_ms - r->begun_ms + quiet_ms;
+    return quiet_ms == 0 || until_ms > r->outcome.deadline_ms ? r->outcome.deadline_ms : until_ms;
+}
+
 static void send_once(struct run *r)
 {
     const struct s3_ask *ask = r->ask;
@@ -92,8 +108,8 @@ static void send_once(struct run *r)
         .total_ms = spent < r->outcome.deadline_ms ? (uint32_t)(r->outcome.deadline_ms - spent) : 1,
         .quiet_s = ask->slow ? 0 : r->s->quiet_s,
         .canceled = r->call == NULL ? NULL : r->call->canceled,
-        .moved = r->call == NULL ? NULL : r->call->moved,
-        .moved_ctx = r->call == NULL ? NULL : r->call->moved_ctx,
+        .moved = moved,
+        .moved_ctx = r,
     };
     http_do(r->s->http, &request, &r->answer);
     explicit_bzero(r->request->text, sizeof(r->request->text));
@@ -253,7 +269,9 @@ static void keep_body(struct run *r)
 /* After an attempt: whether the call has ended, with *status_out. */
 static bool settle(struct run *r, tck_status_t *status_out, struct error *err)
 {
-    struct s3_next next = s3_decide(&r->outcome);
+    struct s3_outcome outcome = r->outcome;
+    outcome.deadline_ms = allowed_ms(r);
+    struct s3_next next = s3_decide(&outcome);
     if (next.verdict == S3_CLOCK && !take_clock(r)) {
         next = (struct s3_next){.verdict = S3_FAIL, .status = TCK_ERR_DENIED};
     }
@@ -307,6 +325,7 @@ tck_status_t s3_call(struct s3_store *s, const struct object_call *call, const s
 {
     struct run r = {.s = s, .call = call, .ask = ask, .reply = reply, .begun_ms = clock_ms()};
     *reply = (struct s3_reply){0};
+    r.moved_ms = r.begun_ms;
     r.outcome.deadline_ms = call == NULL || call->deadline_ms == 0 ? s->deadline_ms : call->deadline_ms;
     r.request = malloc(sizeof(*r.request));
     if (r.request == NULL) {
