@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt doctor: checks this machine and, inside a job, finds launcher settings that are known to break recovery. */
+#include "cli/doctor_bucket.h"
 #include "cli/storage.h"
 
 #include "base/address_list.h"
@@ -218,6 +219,38 @@ static void check_missing(struct report *report, const char *save_dir, int errnu
     tell(report, made ? NOTE : BAD, "storage", detail);
 }
 
+static void check_bucket(struct report *report, const struct config *config)
+{
+    char detail[2 * CONFIG_PATH + ERROR_TEXT_BYTES];
+    struct error err;
+    bool decides = false;
+    tck_status_t status = doctor_write_bucket(config, &decides, &err);
+    snprintf(detail, sizeof(detail), "save_dir %s %s%s", config->save_dir,
+             status == TCK_OK ? "can be written" : "cannot be written: ", status == TCK_OK ? "" : err.text);
+    tell(report, status == TCK_OK ? GOOD : BAD, "storage", detail);
+    if (status == TCK_OK) {
+        tell(report, decides ? GOOD : NOTE, "two starts",
+             decides
+                 ? "the server decides between them (If-None-Match)"
+                 : "the server ignores the condition \"only if absent\" (If-None-Match), so it cannot decide "
+                   "between them: a job of several nodes is refused, and one of one node must not be started twice");
+    }
+}
+
+/* The other place to restore from, which may be in a bucket while save_dir is a directory. */
+static void check_load_bucket(struct report *report, const struct config *config)
+{
+    char detail[2 * CONFIG_PATH + ERROR_TEXT_BYTES];
+    struct error err;
+    if (!path_is_url(config->load_dir)) {
+        return;
+    }
+    tck_status_t status = doctor_list_bucket(config, &err);
+    snprintf(detail, sizeof(detail), "load_dir %s %s%s", config->load_dir,
+             status == TCK_OK ? "can be listed" : "cannot be listed: ", status == TCK_OK ? "" : err.text);
+    tell(report, status == TCK_OK ? GOOD : BAD, "storage", detail);
+}
+
 static void check_storage(struct report *report, const struct config *config)
 {
     char detail[CONFIG_PATH + 128], room[32];
@@ -227,8 +260,7 @@ static void check_storage(struct report *report, const struct config *config)
         return;
     }
     if (path_is_url(config->save_dir)) {
-        snprintf(detail, sizeof(detail), "save_dir %s is in a store of objects", config->save_dir);
-        tell(report, NOTE, "storage", detail);
+        check_bucket(report, config);
         return;
     }
     if (access(config->save_dir, W_OK) != 0 || statvfs(config->save_dir, &fs) != 0) {
@@ -261,6 +293,7 @@ static tck_status_t look_at_storage(const struct cli *cli, struct persistent *pe
     struct statvfs fs;
     (void)persistent, (void)ctx, (void)err;
     check_storage(&report, &cli->config);
+    check_load_bucket(&report, &cli->config);
     json_add(answer, "checks", report.list);
     if (statvfs(cli->config.save_dir, &fs) == 0) {
         json_add_u64(answer, "free", (uint64_t)fs.f_bavail * fs.f_frsize);
