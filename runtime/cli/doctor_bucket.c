@@ -13,32 +13,43 @@ static struct object_call call_of(const struct config *config)
     return (struct object_call){.quiet_ms = config->storage_timeout_ms / 4 * 3};
 }
 
+static tck_status_t list(struct object_store *store, const struct config *config, struct error *err)
+{
+    char prefix[CONFIG_NAME + 1];
+    struct object_listing listing = {0};
+    const struct object_call call = call_of(config);
+    snprintf(prefix, sizeof(prefix), "%s/", config->job);
+    tck_status_t status = store->ops->list(store, &call, prefix, true, &listing, err);
+    if (status == TCK_OK) {
+        object_listing_free(&listing);
+    }
+    return status;
+}
+
+/* Reading comes first, since some servers make a bucket for whoever writes to it. */
 tck_status_t doctor_write_bucket(const struct config *config, bool *decides_out, struct error *err)
 {
     struct object_store *store = NULL;
     const struct object_call call = call_of(config);
     tck_status_t status = s3_store_new(config->save_dir, &store, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = list(store, config, err);
     if (status == TCK_OK) {
         status = object_probe_conditions(store, &call, decides_out, err);
-        store->ops->free(store);
     }
+    store->ops->free(store);
     return status;
 }
 
 tck_status_t doctor_list_bucket(const struct config *config, struct error *err)
 {
-    char prefix[CONFIG_NAME + 1];
     struct object_store *store = NULL;
-    struct object_listing listing = {0};
-    const struct object_call call = call_of(config);
-    snprintf(prefix, sizeof(prefix), "%s/", config->job);
     tck_status_t status = s3_store_new(config->load_dir, &store, err);
     if (status == TCK_OK) {
-        status = store->ops->list(store, &call, prefix, true, &listing, err);
+        status = list(store, config, err);
         store->ops->free(store);
-    }
-    if (status == TCK_OK) {
-        object_listing_free(&listing);
     }
     return status;
 }
