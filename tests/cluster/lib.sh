@@ -21,6 +21,7 @@ done
 export TIERCKPT_BIN_DIR=$bin
 trainer=$build/tests/cluster/cluster_trainer
 job=test
+save_dir=${TCK_SAVE_DIR:-$work/save} # the suite s3 runs tests with a bucket
 runtime_dir="" # if not run in $work
 settings="" # further JSON members, each with a leading comma
 in_node=""  # command prefix that takes a node's name; make_net sets it
@@ -107,7 +108,7 @@ wait_for() {
 
 node_json() { # NODE
     printf '{"job":"%s","node":"%s","runtime_dir":"%s","save_dir":"%s","linger_s":%s,"memory_cap_bytes":"%s","save_mem_interval":%s,"save_storage_interval":%s,"log_level":3,"run_id":"%s"%s}' \
-        "$job" "$1" "${runtime_dir:-$work/run}" "$work/save" "$linger_s" "$memory_cap" "$mem_interval" "$storage_interval" "$run_id" "$settings"
+        "$job" "$1" "${runtime_dir:-$work/run}" "$save_dir" "$linger_s" "$memory_cap" "$mem_interval" "$storage_interval" "$run_id" "$settings"
 }
 
 # begin WORLD: a new launch; ranks of it are started with `run_on`.

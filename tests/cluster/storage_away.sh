@@ -15,11 +15,11 @@ told_last() { grep '^HEALTH ' "$work/out.$launch.$1" | tail -1 | grep -qE -- "$2
 everybody_is_told() {
     local rank
     for rank in 0 1; do
-        wait_for 60 told_last $rank "undrained=[1-9].* $work/save/test.*$away" ||
+        wait_for 60 told_last $rank "undrained=[1-9].* $save_dir.*$away" ||
             die "rank $rank is not told: $(grep HEALTH "$work"/out.*; tail -3 "$(agent_log a)")"
     done
     ! ask a status >"$work/said" || die "status is good"
-    grep -qE "storage has been failing since .*$work/save/test.*$away" "$work/said" || die "status does not say it: $(cat "$work/said")"
+    grep -qE "storage has been failing since .*$save_dir.*$away" "$work/said" || die "status does not say it: $(cat "$work/said")"
 }
 all_is_well() {
     local rank
