@@ -48,9 +48,14 @@ class Server:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         command, self.port = self.command()
+        self.arguments = [str(word) for word in command]
         self.log = open(self.directory / "log", "w")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=self.environment())
         self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        """Also once more, with what it has stored, after its end."""
+        self.process = subprocess.Popen(self.arguments, stdout=self.log, stderr=self.log, env=self.environment())
         self.wait()
 
     def environment(self):

@@ -1,0 +1,78 @@
+"""Whole jobs with a bucket as storage: bash tests of this directory, and those of the cluster that fit any storage."""
+
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import pytest
+from servers import ENVIRONMENT, KEY, SECRET, Rclone
+
+from conftest import serve
+
+HERE = pathlib.Path(__file__).resolve().parent
+CLUSTER = ["all_lost", "two_launches", "second_start", "linger_drains", "sigterm_drains", "restore_older_step",
+           "poisoned_version"]
+
+
+def run(script, server, prefix, *arguments, endpoint=None, **environment):
+    url = f"s3://bucket/{prefix}"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment = clean | ENVIRONMENT | {
+        "AWS_ENDPOINT_URL_S3": endpoint or server.url, "AWS_EC2_METADATA_DISABLED": "true", "TCK_SAVE_DIR": url,
+        "S3_URL": url, "S3_ENDPOINT": server.url, "S3_KEY": KEY, "S3_SECRET": SECRET,
+        "S3_PYTHON": sys.executable,
+        "S3_SERVER": shlex.join(server.arguments), "S3_SERVER_PID": str(server.process.pid)} | environment
+    done = subprocess.run(["bash", script, environment["TCK_BUILD"], *arguments], env=environment, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stdout.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert SECRET not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["restored", "two_launches", "commands", "retention", "load_dir", "errors"])
+def test_job(name, seaweedfs, prefix):
+    run(HERE / f"job_{name}.sh", seaweedfs, prefix, "strict")
+
+
+@pytest.mark.parametrize("name", CLUSTER)
+def test_cluster(name, seaweedfs, prefix):
+    run(HERE.parent / f"cluster/test_{name}.sh", seaweedfs, prefix)
+
+
+def test_killed_while_draining(seaweedfs, proxy, prefix, tmp_path):
+    proxy.fault("hang", "PUT", r"\.t1/.*partNumber=2", times=2, seconds=15)
+    proxy.fault("delay", "PUT", r"\.t1/manifest", seconds=0)
+    proxy.fault("hang", "PUT", r"\.t1/manifest", seconds=15)
+    run(HERE / "job_killed_while_draining.sh", seaweedfs, prefix, endpoint=proxy.url)
+
+
+@pytest.fixture(scope="session")
+def rclone(tmp_path_factory):
+    server = serve(Rclone, tmp_path_factory)
+    yield server
+    server.close()
+
+
+def test_server_without_conditions(rclone, prefix):
+    run(HERE / "job_unconditional.sh", rclone, prefix)
+
+
+FAILPOINTS = HERE.parents[1] / "build/failpoints"
+
+
+def failpoint_cases():
+    agent = FAILPOINTS / "runtime/agent/tierckptd"
+    if not agent.exists():
+        return []
+    names = subprocess.run([agent, "--failpoints"], text=True, capture_output=True, check=False).stdout
+    cases = subprocess.run([sys.executable, HERE.parent / "cluster/failpoint_cases.py", "1", "bucket"], input=names,
+                           text=True, capture_output=True, check=True)
+    return cases.stdout.split()
+
+
+@pytest.mark.parametrize("case", failpoint_cases())
+def test_failpoint(case, seaweedfs, prefix):
+    run(HERE.parent / "cluster/failpoint.sh", seaweedfs, prefix, case, TCK_BUILD=str(FAILPOINTS))
