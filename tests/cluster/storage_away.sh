@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 storage_interval=4
 settings=',"slots":2,"restore_wait_ms":1000,"audit_file_path":"'$work'/audit"' # no file below save_dir stays open for writing
+undrained='[1-9]' # what everybody is told at least
 published() { grep -c 'is published' "$(agent_log a)"; }
 publishes() { [ "$(published)" -gt "$1" ]; }
 start() {
@@ -15,7 +16,7 @@ told_last() { grep '^HEALTH ' "$work/out.$launch.$1" | tail -1 | grep -qE -- "$2
 everybody_is_told() {
     local rank
     for rank in 0 1; do
-        wait_for 60 told_last $rank "undrained=[1-9].* $save_dir.*$away" ||
+        wait_for 60 told_last $rank "undrained=$undrained.* $save_dir.*$away" ||
             die "rank $rank is not told: $(grep HEALTH "$work"/out.*; tail -3 "$(agent_log a)")"
     done
     ! ask a status >"$work/said" || die "status is good"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from servers import ENVIRONMENT, KEY, SECRET, Rclone
+from servers import ENVIRONMENT, KEY, SECRET, Rclone, SeaweedFS
 
 from conftest import serve
 
@@ -47,6 +47,15 @@ def test_killed_while_draining(seaweedfs, proxy, prefix, tmp_path):
     proxy.fault("delay", "PUT", r"\.t1/manifest", seconds=0)
     proxy.fault("hang", "PUT", r"\.t1/manifest", seconds=15)
     run(HERE / "job_killed_while_draining.sh", seaweedfs, prefix, endpoint=proxy.url)
+
+
+@pytest.mark.parametrize("how", ["down", "hangs"])
+def test_server_away(how, tmp_path_factory, prefix):
+    server = serve(SeaweedFS, tmp_path_factory)
+    try:
+        run(HERE / "job_server_down.sh", server, prefix, how)
+    finally:
+        server.close()
 
 
 @pytest.fixture(scope="session")
