@@ -166,6 +166,12 @@ char *json_print(const json_t *json, bool pretty)
     return pretty ? cJSON_Print(json) : cJSON_PrintUnformatted(json);
 }
 
+char *json_plain(const json_t *value)
+{
+    const char *text = json_str(value);
+    return text != NULL ? strdup(text) : json_print(value, false);
+}
+
 json_t *json_object(void)
 {
     return cJSON_CreateObject();

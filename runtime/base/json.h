@@ -29,6 +29,8 @@ bool json_add_bool(json_t *parent, const char *key, bool value);
 /* Lookups: NULL / false if the key is missing or of another type. */
 const json_t *json_get(const json_t *object, const char *key);
 const char *json_str(const json_t *value);
+/* As a user would write it: a string without quotes, all else as JSON. Freed by the caller; NULL if out of memory. */
+char *json_plain(const json_t *value);
 bool json_u64(const json_t *value, uint64_t *out); /* a non-negative integral number, or a decimal string */
 bool json_f64(const json_t *value, double *out);
 bool json_bool(const json_t *value, bool *out);

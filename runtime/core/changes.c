@@ -11,6 +11,7 @@ static const char *const keys[CHANGES_COUNT] = {CHANGE_KEYS(NAME)};
 
 SCHEMA_SHARED_PART(key_change, ONE_CHANGE_FIELDS, schema_any)
 SCHEMA_SHARED_PART(changes, CHANGES_FIELDS, schema_any)
+SCHEMA_SHARED_PART(overridden, OVERRIDDEN_FIELDS, schema_any)
 
 const char *changes_key(size_t i)
 {
@@ -39,4 +40,10 @@ bool changes_take(struct changes *mine, const struct changes *theirs, size_t i)
     }
     mine->of[i] = *new;
     return true;
+}
+
+bool changes_hold(const struct overridden *noted, const struct overridden *configured, size_t i)
+{
+    const char *before = noted->of[i], *now = configured->of[i];
+    return before[0] == '\0' || now[0] == '\0' || strcmp(before, now) == 0;
 }

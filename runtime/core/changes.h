@@ -42,11 +42,26 @@ _Static_assert(CHANGES_COUNT == 4, "each key has a field");
 SCHEMA_DECLARE_PART(key_change, ONE_CHANGE_FIELDS)
 SCHEMA_DECLARE_PART(changes, CHANGES_FIELDS)
 
+/* What this node's own configuration said of each key when its change was noted here, in the order of CHANGE_KEYS; "":
+ * not known. It is not sent, because the configurations of nodes may differ. */
+struct overridden {
+    char of[CHANGES_COUNT][CHANGE_VALUE_BYTES];
+};
+#define OVERRIDDEN_FIELDS(F)          \
+    F(str, of[0], CHANGE_VALUE_BYTES) \
+    F(str, of[1], CHANGE_VALUE_BYTES) \
+    F(str, of[2], CHANGE_VALUE_BYTES) \
+    F(str, of[3], CHANGE_VALUE_BYTES)
+SCHEMA_DECLARE_PART(overridden, OVERRIDDEN_FIELDS)
+
 const char *changes_key(size_t i);
 /* Notes that the key was changed. It is later than every change of it that is known here, whatever the clocks of other
  * nodes say. False: it is no key that may change, or the value is too long to be sent. */
 bool changes_note(struct changes *c, const char *key, const char *value, uint64_t wall_ms);
 /* Takes over one key of another node's, if that one was changed later. */
 bool changes_take(struct changes *mine, const struct changes *theirs, size_t i);
+/* Whether the change of this key holds in an agent that starts with this configuration: not if the configuration said
+ * something else when the change was noted, because then it is the configuration that was changed last. */
+bool changes_hold(const struct overridden *noted, const struct overridden *configured, size_t i);
 
 #endif

@@ -46,13 +46,6 @@ static bool is_among(const char *key, const char *const *keys, size_t count)
 }
 #define AMONG(key, keys) is_among(key, keys, sizeof(keys) / sizeof *(keys))
 
-/* The value as a user would write it. The caller frees it. */
-static char *value_text(const json_t *value)
-{
-    const char *text = json_str(value);
-    return text != NULL ? strdup(text) : json_print(value, false);
-}
-
 /* Called for each key that differs and that matters to this agent. */
 typedef void differs_fn(void *ctx, const char *key, const char *old, const char *new);
 
@@ -69,7 +62,7 @@ static bool compare(const struct start_config *sc, const struct config *wanted, 
     for (const json_t *member = old != NULL && new != NULL ? json_first(new) : NULL; member != NULL;
          member = json_next(member)) {
         const char *key = json_key(member);
-        char *was = value_text(json_get(old, key)), *is = value_text(member);
+        char *was = json_plain(json_get(old, key)), *is = json_plain(member);
         if (was != NULL && is != NULL && strcmp(was, is) != 0 && matters(sc, key)) {
             same = false;
             fn(ctx, key, was, is);
@@ -252,6 +245,8 @@ void start_config_apply(struct start_config *sc, struct client *client)
     if (sc->spawned && write_config(&wanted, &err) != TCK_OK) {
         log_warn("the configuration file of the agent could not be written, so a restart will undo this change: %s",
                  err.text);
+    } else if (sc->spawned) {
+        trainers_file_written(sc->needs.trainers, &wanted);
     }
     trainers_config_changed(sc->needs.trainers);
 }

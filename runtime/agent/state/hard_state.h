@@ -34,6 +34,7 @@ struct kept {
     uint64_t base_term;       /* the term that chose it; 0: unknown */
     char passed_over[PASSED_TEXT_BYTES]; /* which newer version was passed over for it, and why; "": none */
     struct changes changes;              /* of settings, while the job runs */
+    struct overridden overridden;        /* by those changes */
 };
 
 /* What follows magic, format and sequence number in the head. Builds without the last fields left zeros there.
@@ -58,7 +59,8 @@ struct kept {
     F(version, base)                       \
     F(str, passed_over, PASSED_TEXT_BYTES) \
     F(u64, base_term)                      \
-    F(part, changes, changes)
+    F(part, changes, changes)              \
+    F(part, overridden, overridden)
 
 must_check tck_status_t hard_state_new(const struct hard_state_setup *setup, struct hard_state **out,
                                        struct error *err);

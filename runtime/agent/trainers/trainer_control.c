@@ -9,6 +9,7 @@
 #include "agent/state/hard_state.h"
 #include "agent/storage/health.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/message.h"
 #include "core/node_loss.h"
 #include "tiers/peer.h"
@@ -16,6 +17,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -27,6 +29,7 @@
 struct trainers {
     struct trainers_setup needs;
     struct settings settings;            /* in force */
+    struct overridden configured;        /* in the file with which this agent starts again */
     uint64_t mem_due_ms, storage_due_ms; /* coordinator: intervals in seconds */
 };
 
@@ -195,10 +198,24 @@ tck_status_t trainers_setting(struct trainers *ts, const char *key, const char *
     return TCK_OK;
 }
 
+/* "" for what is not known. */
+static void read_configured(const struct config *config, struct overridden *out)
+{
+    json_t *json = config_json(config);
+    *out = (struct overridden){0};
+    for (size_t i = 0; json != NULL && i < CHANGES_COUNT; i++) {
+        char *value = json_plain(json_get(json, changes_key(i)));
+        snprintf(out->of[i], sizeof(out->of[i]), "%s", value != NULL ? value : "");
+        free(value);
+    }
+    json_free(json);
+}
+
 void trainers_note_change(struct trainers *ts, const char *key, const char *value)
 {
     struct kept kept = *hard_state_get(ts->needs.state);
     if (changes_note(&kept.changes, key, value, clock_wall_ms())) {
+        kept.overridden = ts->configured;
         hard_state_put(ts->needs.state, &kept);
     } else {
         log_warn("%s: only this node knows of the change, because the value \"%s\" is too long", key, value);
@@ -231,6 +248,7 @@ void trainers_take_changes(struct trainers *ts, const struct changes *theirs)
     if (!any) {
         return;
     }
+    kept.overridden = ts->configured;
     hard_state_put(ts->needs.state, &kept);
     if (tc != NULL && tc->coordinator != NULL) {
         set_steps(ts);
@@ -239,13 +257,31 @@ void trainers_take_changes(struct trainers *ts, const struct changes *theirs)
 
 void trainers_recall_changes(struct trainers *ts)
 {
-    const struct changes *kept = &hard_state_get(ts->needs.state)->changes;
+    struct kept kept = *hard_state_get(ts->needs.state);
     for (size_t i = 0; i < CHANGES_COUNT; i++) {
-        if (!key_change_is_none(&kept->of[i])) {
-            apply_change(ts, changes_key(i), kept->of[i].value);
+        const char *key = changes_key(i), *value = kept.changes.of[i].value;
+        if (key_change_is_none(&kept.changes.of[i])) {
+            continue;
+        }
+        if (changes_hold(&kept.overridden, &ts->configured, i)) {
+            apply_change(ts, key, value);
+        } else {
+            log_info("%s is %s: the configuration has changed since it was set to %s while the job ran", key,
+                     ts->configured.of[i], value);
+            (void)changes_note(&kept.changes, key, ts->configured.of[i], clock_wall_ms());
         }
     }
+    kept.overridden = ts->configured;
+    hard_state_put(ts->needs.state, &kept);
     trainers_config_changed(ts);
+}
+
+void trainers_file_written(struct trainers *ts, const struct config *config)
+{
+    struct kept kept = *hard_state_get(ts->needs.state);
+    read_configured(config, &ts->configured);
+    kept.overridden = ts->configured;
+    hard_state_put(ts->needs.state, &kept);
 }
 
 static void log_chosen(const char *key, const struct interval *interval, uint64_t from_step)
@@ -415,6 +451,7 @@ tck_status_t trainers_new(const struct trainers_setup *setup, struct trainers **
     }
     ts->needs = *setup;
     ts->settings = configured(setup->config);
+    read_configured(setup->config, &ts->configured);
     *out = ts;
     return TCK_OK;
 }

@@ -35,7 +35,7 @@ struct trainers_setup {
     void (*announce)(struct term_context *tc);
 };
 
-/* Initially, the settings are those of the configuration. */
+/* Initially, the settings are those of the configuration, which is that of the agent's file. */
 must_check tck_status_t trainers_new(const struct trainers_setup *setup, struct trainers **out, struct error *err);
 void trainers_free(struct trainers *ts);
 
@@ -66,8 +66,11 @@ void trainers_config_changed(struct trainers *ts);
 void trainers_note_change(struct trainers *ts, const char *key, const char *value);
 /* Applies what was changed later on another node. */
 void trainers_take_changes(struct trainers *ts, const struct changes *theirs);
-/* Applies what an earlier process of this agent has kept. */
+/* Applies the changes that an earlier process of this agent has kept. Where the configuration says something else than
+ * when the change was made, the configuration is newer: its value stays in force, and the other nodes are sent it. */
 void trainers_recall_changes(struct trainers *ts);
+/* The file with which this agent starts again has this configuration now. */
+void trainers_file_written(struct trainers *ts, const struct config *config);
 /* Coordinator: intervals that are "auto" have these steps from now on. Nothing happens if they had before. */
 void trainers_choose(struct trainers *ts, uint64_t mem_steps, uint64_t storage_steps);
 /* Coordinator: sets the target steps of intervals in seconds. */

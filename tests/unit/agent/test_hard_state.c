@@ -79,6 +79,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     kept.base = (struct version){3, 20};
     kept.base_term = 4;
     kept.changes.of[0] = (struct key_change){1000, "20"};
+    strcpy(kept.overridden.of[0], "10");
     strcpy(kept.passed_over, "version 3.30 was committed, and no copy of it was found");
     kept.decision = (struct decision){.term = 4, .seq = 8, .watermark = {4, 20}, .horizon = 21};
     hard_state_put(first, &kept);
@@ -96,6 +97,7 @@ Test(state, survives_the_agent_with_identity_term_and_decision)
     cr_assert_eq(hard_state_get(second)->claimed_pid, 4711);
     cr_assert_eq(hard_state_get(second)->base_term, 4);
     cr_assert_str_eq(hard_state_get(second)->changes.of[0].value, "20");
+    cr_assert_str_eq(hard_state_get(second)->overridden.of[0], "10");
     cr_assert_str_eq(hard_state_passed_over(second, kept.base), kept.passed_over);
     cr_assert_str_eq(hard_state_passed_over(second, (struct version){3, 21}), "");
     hard_state_free(second);

@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include <criterion/criterion.h>
+#include <string.h>
 
 /* The same on every node, whatever arrives first. */
 static void exchange(struct changes *a, struct changes *b)
@@ -80,4 +81,20 @@ Test(changes, that_cannot_be_sent_are_refused)
     cr_assert_not(changes_note(&c, "save_mem_interval", "00000000000000000000000000000000000000020", 1000));
     cr_assert_not(changes_note(&c, "slots", "2", 1000));
     cr_assert(key_change_is_none(&c.of[0]));
+}
+
+Test(changes, hold_until_the_configuration_says_something_else)
+{
+    struct overridden noted = {.of[0] = "10", .of[1] = "50"}, configured = noted;
+    cr_assert(changes_hold(&noted, &configured, 0));
+    strcpy(configured.of[0], "3");
+    cr_assert_not(changes_hold(&noted, &configured, 0));
+    cr_assert(changes_hold(&noted, &configured, 1), "the key is another one");
+}
+
+Test(changes, hold_if_it_is_not_known_what_they_have_overridden)
+{
+    struct overridden none = {0}, configured = {.of[0] = "3"};
+    cr_assert(changes_hold(&none, &configured, 0));
+    cr_assert(changes_hold(&configured, &none, 0));
 }
