@@ -19,7 +19,7 @@ struct link_setup {
     const char *device;  /* network interfaces, a list (address_list.h); "": any */
     const char *address; /* to listen on and to announce, one of each; "": the device's first IPv4 address */
     uint16_t port;       /* of each address; 0: any */
-    uint8_t tos;         /* IP_TOS of all TCP sockets of this process; 0: the system's */
+    uint8_t tos;         /* IP_TOS of its TCP sockets (link_mark.h); 0: the system's */
     void *ctx;
     /* A connection was accepted; it has no identity before the handshake of peer_session.c. */
     void (*accepted)(void *ctx, struct link_conn *conn);

@@ -68,6 +68,7 @@ struct link_conn {
     bool dead;   /* down was queued */
     char why[LINK_WHY_BYTES];
     char remote[ADDRESS_TEXT]; /* of an accepted one; "": unknown */
+    struct in_addr peer;       /* the other side's; 0: unknown */
     struct event down;
     struct link_conn *next, **at; /* in link->conns */
 };
@@ -94,7 +95,7 @@ struct link {
     bool ending; /* accepts no more */
     char address[ADDRESS_TEXT];
     struct listeners listeners; /* UCX's */
-    struct loop_timer *marker;  /* runs for a while after a connection was made; NULL: no sockets are marked */
+    struct loop_timer *marker;  /* runs while there are connections; NULL: no sockets are marked */
     uint32_t marks_left;
     bool mark_failed;
 };

@@ -10,9 +10,10 @@
 #include "tiers/link_address.h"
 #include "tiers/link_conn.h"
 #include "tiers/link_log.h"
-#include "tiers/sockets.h"
+#include "tiers/link_mark.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,8 +23,6 @@
 #define AM_CHUNK          1
 #define PROGRESS_PER_TURN 64 /* then timers and other sources get their turn */
 #define PORT_TRIES        8
-#define MARK_MS           100   /* UCX makes a connection's sockets within this or little more, */
-#define MARKS             20    /* but it may wait for the other side */
 #define FREE_WAIT_MS      10000 /* closed endpoints end at once; if not, UCX has lost a request */
 
 /* A control message that UCX has not taken yet. */
@@ -182,44 +181,6 @@ static void on_closed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* ---- marking sockets ---- */
-
-/* UCX has no setting for the class of its sockets over TCP, and no call that returns them. */
-static void mark(void *ctx)
-{
-    struct link *link = ctx;
-
-    if (!sockets_mark(link->setup.tos) && !link->mark_failed) {
-        link->mark_failed = true;
-        log_warn("traffic_class: a socket cannot be marked: %m");
-    }
-    if (link->marks_left > 0 && --link->marks_left == 0) {
-        loop_timer_stop(link->marker);
-    }
-}
-
-/* A connection is being made. */
-static void mark_soon(struct link *link)
-{
-    if (link->marker != NULL) {
-        link->marks_left = MARKS;
-        loop_timer_set(link->marker, MARK_MS, true);
-    }
-}
-
-/* UCX listens already: what its sockets accept is marked from the first packet on. */
-static tck_status_t mark_begin(struct link *link, struct error *err)
-{
-    if (link->setup.tos == 0) {
-        return TCK_OK;
-    }
-    if (loop_timer_add(link->setup.loop, mark, link, &link->marker) != TCK_OK) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for a link");
-    }
-    mark(link);
-    return TCK_OK;
-}
-
 /* ---- turns of the loop ---- */
 
 /* If this fails, the connection is gone. */
@@ -250,7 +211,8 @@ static void accept_request(struct port *port, ucp_conn_request_h request)
         return;
     }
     if (make_ep(conn, &params) == TCK_OK) {
-        mark_soon(link);
+        (void)link_remote(conn); /* sets conn->peer */
+        link_mark_soon(link);
         link->setup.accepted(link->setup.ctx, conn);
     }
 }
@@ -318,13 +280,14 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
     }
     local.sin_addr = link->places.of[from].address;
     conn->user = user;
+    conn->peer = remote.sin_addr;
     params.sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&remote, .addrlen = sizeof(remote)};
     params.local_sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&local, .addrlen = sizeof(local)};
     status = make_ep(conn, &params);
     if (status != TCK_OK) {
         return error_set(err, status, "connect to %s from %s", address, link->address);
     }
-    mark_soon(link);
+    link_mark_soon(link);
     *out = conn;
     return TCK_OK;
 }
@@ -337,6 +300,7 @@ const char *link_remote(struct link_conn *conn)
     if (!conn->closed && ucp_ep_query(conn->ep, &attr) == UCS_OK && attr.remote_sockaddr.ss_family == AF_INET) {
         memcpy(&address, &attr.remote_sockaddr, sizeof(address));
         link_address_print(&address, conn->remote);
+        conn->peer = address.sin_addr;
     }
     return conn->remote;
 }
@@ -661,6 +625,14 @@ static tck_status_t open_ports(struct link *link, struct error *err)
     return status;
 }
 
+static tck_status_t find_listeners(struct listeners *out, struct error *err)
+{
+    if (listeners_find(out)) {
+        return TCK_OK;
+    }
+    return error_set(err, status_of_errno(errno), "list the open files of this process: /proc/self/fd: %m");
+}
+
 tck_status_t link_new(const struct link_setup *setup, struct link **out, struct error *err)
 {
     struct link_places places;
@@ -679,14 +651,20 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     link->event_end = &link->first_event;
     link->places = places;
     warn_if_untested();
-    listeners_find(&before);
+    status = find_listeners(&before, err);
+    if (status != TCK_OK) {
+        goto free_link;
+    }
     status = open_ports(link, err);
     if (status != TCK_OK) {
         goto free_link;
     }
-    listeners_find(&link->listeners);
+    status = find_listeners(&link->listeners, err);
+    if (status != TCK_OK) {
+        goto close_link;
+    }
     listeners_subtract(&link->listeners, &before);
-    status = mark_begin(link, err);
+    status = link_mark_begin(link, err);
     if (status != TCK_OK) {
         goto close_link;
     }
@@ -728,9 +706,7 @@ void link_free(struct link *link)
     if (link->conns != NULL) {
         log_error("link %s: connections are still busy %d ms after they were closed", link->address, FREE_WAIT_MS);
     }
-    if (link->marker != NULL) {
-        loop_timer_remove(link->marker);
-    }
+    link_mark_end(link);
     loop_poll_remove(link->setup.loop, on_poll, link);
     close_ports(link);
     free(link);

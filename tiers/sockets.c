@@ -9,12 +9,15 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-void descriptors_each(void (*call)(void *ctx, int fd), void *ctx)
+bool descriptors_each(void (*call)(void *ctx, int fd), void *ctx)
 {
     DIR *dir = opendir("/proc/self/fd");
     const struct dirent *entry;
 
-    while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
+    if (dir == NULL) {
+        return false;
+    }
+    while ((entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
         char *end;
         long fd = strtol(entry->d_name, &end, 10);
 
@@ -22,9 +25,8 @@ void descriptors_each(void (*call)(void *ctx, int fd), void *ctx)
             call(ctx, (int)fd);
         }
     }
-    if (dir != NULL) {
-        closedir(dir);
-    }
+    closedir(dir);
+    return true;
 }
 
 int socket_option(int fd, int name)
@@ -37,6 +39,8 @@ int socket_option(int fd, int name)
 
 struct mark {
     int tos, failed_errno;
+    socket_chosen_fn *chosen;
+    const void *ctx;
 };
 
 static void mark(void *ctx, int fd)
@@ -46,7 +50,7 @@ static void mark(void *ctx, int fd)
     socklen_t len = sizeof(tos);
 
     if (socket_option(fd, SO_DOMAIN) != AF_INET || socket_option(fd, SO_PROTOCOL) != IPPROTO_TCP ||
-        getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &len) != 0 || tos == m->tos) {
+        getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &len) != 0 || tos == m->tos || !m->chosen(m->ctx, fd)) {
         return;
     }
     if (setsockopt(fd, IPPROTO_IP, IP_TOS, &m->tos, sizeof(m->tos)) != 0 && errno != EBADF && errno != ENOTSOCK) {
@@ -54,11 +58,13 @@ static void mark(void *ctx, int fd)
     }
 }
 
-bool sockets_mark(uint8_t tos)
+bool sockets_mark(uint8_t tos, socket_chosen_fn *chosen, const void *ctx)
 {
-    struct mark m = {.tos = tos};
+    struct mark m = {.tos = tos, .chosen = chosen, .ctx = ctx};
 
-    descriptors_each(mark, &m);
+    if (!descriptors_each(mark, &m)) {
+        return false;
+    }
     errno = m.failed_errno;
     return m.failed_errno == 0;
 }

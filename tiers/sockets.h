@@ -6,12 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls it for each open descriptor; another thread may close or replace the descriptor at any time. */
-void descriptors_each(void (*call)(void *ctx, int fd), void *ctx);
+/* Calls it for each open descriptor; another thread may close or replace the descriptor at any time. False: they cannot
+ * be listed; errno says why. */
+bool descriptors_each(void (*call)(void *ctx, int fd), void *ctx);
 /* An integer option of SOL_SOCKET; 0 if there is none. */
 int socket_option(int fd, int name);
-/* Gives all TCP sockets over IPv4 this value of IP_TOS. A connection that is accepted inherits it from its listener.
- * False if one of them refuses it; errno says why. */
-bool sockets_mark(uint8_t tos);
+/* Gives the TCP sockets over IPv4 that are chosen this value of IP_TOS. A connection that is accepted inherits it from
+ * its listener. False if one of them refuses it or the sockets cannot be listed; errno says why. */
+typedef bool socket_chosen_fn(const void *ctx, int fd);
+bool sockets_mark(uint8_t tos, socket_chosen_fn *chosen, const void *ctx);
 
 #endif

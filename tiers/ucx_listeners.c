@@ -27,10 +27,10 @@ static void consider(void *ctx, int fd)
     }
 }
 
-void listeners_find(struct listeners *out)
+bool listeners_find(struct listeners *out)
 {
     out->count = 0;
-    descriptors_each(consider, out);
+    return descriptors_each(consider, out);
 }
 
 static bool has(const struct listeners *listeners, ino_t inode)
@@ -53,6 +53,13 @@ void listeners_subtract(struct listeners *listeners, const struct listeners *bef
         }
     }
     listeners->count = kept;
+}
+
+bool listeners_have(const struct listeners *listeners, int fd)
+{
+    ino_t inode = inode_of(fd);
+
+    return inode != 0 && has(listeners, inode);
 }
 
 bool listeners_are_open(const struct listeners *listeners)

@@ -20,10 +20,12 @@ struct listeners {
     } of[LISTENERS_MAX];
 };
 
-/* Finds the current ones, LISTENERS_MAX at most. */
-void listeners_find(struct listeners *out);
+/* Finds the current ones, LISTENERS_MAX at most. False: the descriptors cannot be listed; errno says why. */
+bool listeners_find(struct listeners *out);
 /* Removes those in before. */
 void listeners_subtract(struct listeners *listeners, const struct listeners *before);
+/* Whether the descriptor is one of them. */
+bool listeners_have(const struct listeners *listeners, int fd);
 /* True if all still exist. */
 bool listeners_are_open(const struct listeners *listeners);
 

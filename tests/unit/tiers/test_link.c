@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Two links in one process, on one loop, over the loopback. */
 #include "tiers/link.h"
+#include "tiers/sockets.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,7 @@ static struct loop *loop;
 static struct loop_timer *restore_timeout;
 static struct end server, client;
 static size_t pushes, pushes_ok;
+static uint8_t tos; /* of links that are opened */
 
 static void on_accepted(void *ctx, struct link_conn *conn)
 {
@@ -98,6 +101,7 @@ static void open_end(struct end *end)
     struct link_setup setup = {.loop = loop,
                                .device = "",
                                .address = "127.0.0.1",
+                               .tos = tos,
                                .ctx = end,
                                .accepted = on_accepted,
                                .message = on_message,
@@ -333,4 +337,71 @@ Test(link, names_an_address_that_it_cannot_connect_to)
     cr_expect_eq(link_connect(client.link, "10.0.0.1:0", 0, NULL, &conn, &err), TCK_ERR_INVAL);
     cr_expect_eq(link_connect(client.link, "10.0.0.1:70000", 0, NULL, &conn, &err), TCK_ERR_INVAL);
     cr_expect_eq(link_connect(client.link, "host:4000", 0, NULL, &conn, &err), TCK_ERR_INVAL);
+}
+
+#define CS1 0x20
+
+static int tos_of(int fd)
+{
+    int value = -1;
+    socklen_t len = sizeof(value);
+    cr_assert_eq(getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &len), 0);
+    return value;
+}
+
+/* A socket of the process that is none of UCX's: listening, or connected with that one. */
+static int other_socket(const struct sockaddr_in *listener)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK + 1)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener != NULL) {
+        cr_assert_eq(connect(fd, (const struct sockaddr *)listener, sizeof(*listener)), 0);
+    } else {
+        cr_assert(bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(fd, 4) == 0);
+    }
+    return fd;
+}
+
+static void count_marked(void *ctx, int fd)
+{
+    struct sockaddr_in remote;
+    socklen_t len = sizeof(remote);
+    if (socket_option(fd, SO_DOMAIN) == AF_INET && getpeername(fd, (struct sockaddr *)&remote, &len) == 0) {
+        *(size_t *)ctx += tos_of(fd) == CS1;
+    }
+}
+
+static void look_for_marked(void *ctx)
+{
+    cr_assert(descriptors_each(count_marked, ctx));
+    loop_stop(loop);
+}
+
+Test(link, gives_its_class_to_its_own_sockets_and_to_no_others)
+{
+    struct end marked = {0};
+    struct sockaddr_in at;
+    socklen_t len = sizeof(at);
+    struct loop_timer *timer;
+    struct link_conn *conn;
+    struct error err;
+    size_t found = 0;
+    int listener = other_socket(NULL);
+    cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    int before = other_socket(&at);
+    tos = CS1;
+    open_end(&marked);
+    cr_assert_eq(link_connect(marked.link, link_address(server.link), 0, NULL, &conn, &err), TCK_OK, "%s", err.text);
+    int after = other_socket(&at);
+    cr_assert_eq(loop_timer_add(loop, look_for_marked, &found, &timer), TCK_OK);
+    loop_timer_set(timer, 20, true);
+    run_until(&found, 1);
+    cr_expect_eq(tos_of(listener), 0);
+    cr_expect_eq(tos_of(before), 0);
+    cr_expect_eq(tos_of(after), 0);
+    loop_timer_remove(timer);
+    free_end(&marked);
+    close(after);
+    close(before);
+    close(listener);
 }

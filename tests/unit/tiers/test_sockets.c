@@ -5,8 +5,10 @@
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,19 +40,31 @@ static int connect_to(const struct sockaddr_in *at)
     return fd;
 }
 
+static bool any(const void *ctx, int fd)
+{
+    (void)ctx;
+    (void)fd;
+    return true;
+}
+
+static bool is_this(const void *ctx, int fd)
+{
+    return fd == *(const int *)ctx;
+}
+
 Test(sockets, marks_connections_and_what_listeners_accept_later)
 {
     struct sockaddr_in at;
     int listener = listen_here(&at), before = connect_to(&at);
-    cr_assert(sockets_mark(CS1));
+    cr_assert(sockets_mark(CS1, any, NULL));
     cr_expect_eq(tos_of(listener), CS1);
     cr_expect_eq(tos_of(before), CS1);
     int later = connect_to(&at);
-    cr_expect_eq(tos_of(later), 0, "nobody has marked it yet");
+    cr_expect_eq(tos_of(later), 0, "it is marked by the next call");
     close(accept(listener, NULL, NULL));
     int accepted = accept(listener, NULL, NULL);
     cr_expect_eq(tos_of(accepted), CS1);
-    cr_assert(sockets_mark(CS1));
+    cr_assert(sockets_mark(CS1, any, NULL));
     cr_expect_eq(tos_of(later), CS1);
 }
 
@@ -58,8 +72,32 @@ Test(sockets, leaves_other_descriptors_alone)
 {
     int udp = socket(AF_INET, SOCK_DGRAM, 0), pair[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    cr_assert(sockets_mark(CS1));
+    cr_assert(sockets_mark(CS1, any, NULL));
     cr_expect_eq(tos_of(udp), 0);
+}
+
+Test(sockets, marks_only_those_that_are_chosen)
+{
+    struct sockaddr_in at;
+    int listener = listen_here(&at), ours = connect_to(&at), other = connect_to(&at);
+    cr_assert(sockets_mark(CS1, is_this, &ours));
+    cr_expect_eq(tos_of(ours), CS1);
+    cr_expect_eq(tos_of(other), 0);
+    cr_expect_eq(tos_of(listener), 0);
+}
+
+Test(sockets, that_cannot_be_listed_are_not_taken_for_marked)
+{
+    struct rlimit before, none_left;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none_left = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+    errno = 0;
+    bool marked = sockets_mark(CS1, any, NULL);
+    int why = errno;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    cr_assert_not(marked);
+    cr_assert_eq(why, EMFILE);
 }
 
 Test(link_environment_class, sets_what_the_user_has_not_set)

@@ -18,7 +18,7 @@ static int listening(int domain)
 static struct listeners listeners_since(const struct listeners *before)
 {
     struct listeners listeners;
-    listeners_find(&listeners);
+    cr_assert(listeners_find(&listeners));
     listeners_subtract(&listeners, before);
     return listeners;
 }
@@ -27,11 +27,14 @@ Test(link_listeners, only_listening_sockets_that_were_opened_since_then_are_chec
 {
     struct listeners before, listeners;
     int old = listening(AF_INET);
-    listeners_find(&before);
+    cr_assert(listeners_find(&before));
     int silent = socket(AF_INET, SOCK_STREAM, 0), fd = listening(AF_INET);
     listeners = listeners_since(&before);
     cr_assert_eq(listeners.count, 1);
     cr_assert_eq(listeners.of[0].fd, fd);
+    cr_assert(listeners_have(&listeners, fd));
+    cr_assert_not(listeners_have(&listeners, old));
+    cr_assert_not(listeners_have(&listeners, STDIN_FILENO));
     close(old);
     close(silent);
     cr_assert(listeners_are_open(&listeners));
@@ -42,7 +45,7 @@ Test(link_listeners, only_listening_sockets_that_were_opened_since_then_are_chec
 Test(link_listeners, a_descriptor_that_was_reused_for_another_socket_does_not_count_as_open)
 {
     struct listeners before, listeners;
-    listeners_find(&before);
+    cr_assert(listeners_find(&before));
     int fd = listening(AF_INET);
     listeners = listeners_since(&before);
     int other = listening(AF_INET);
