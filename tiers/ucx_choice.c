@@ -12,8 +12,14 @@
 #define RDMA_MODULE "ucx/libuct_ib.so.0"
 #define LEAST_MINOR 13u /* of UCX 1: older ones lack what link_ucx.c calls */
 
-static const char *const usual_directories[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib",
-                                                "/usr/local/lib64",          "/usr/lib",   NULL};
+/* Of those of another machine's processors, none exists or none can be loaded. */
+static const char *const usual_directories[] = {"/usr/lib/x86_64-linux-gnu",
+                                                "/usr/lib/aarch64-linux-gnu",
+                                                "/usr/lib64",
+                                                "/usr/local/lib",
+                                                "/usr/local/lib64",
+                                                "/usr/lib",
+                                                NULL};
 
 /* ---- looking ------------------------------------------------------------------------------------------------- */
 
@@ -51,12 +57,19 @@ static bool has_devices(const char *path)
     return any;
 }
 
+/* Whether a path ends here, in a list with colons, but for slashes. */
+static bool path_ends(const char *at)
+{
+    at += strspn(at, "/");
+    return *at == '\0' || *at == ':';
+}
+
 static bool is_named(const char *library_path, const char *directory)
 {
     size_t len = strlen(directory);
     for (const char *at = library_path; at != NULL && len > 0; at = strchr(at, ':')) {
         at += *at == ':';
-        if (strncmp(at, directory, len) == 0 && (at[len] == '\0' || at[len] == ':' || at[len] == '/')) {
+        if (strncmp(at, directory, len) == 0 && path_ends(at + len)) {
             return true;
         }
     }

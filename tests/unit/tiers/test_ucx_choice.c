@@ -144,6 +144,12 @@ Test(ucx_choice, what_the_user_names_is_kept)
     where.library_path = "/opt/other:/site/libucx/lib64";
     ucx_look(&where, &facts);
     cr_assert_not(facts.named);
+    where.library_path = "/site/libucx/lib/more:/site/libucx/lib//more";
+    ucx_look(&where, &facts);
+    cr_assert_not(facts.named, "a directory in it is another one");
+    where.library_path = "/opt/other:/site/libucx/lib//";
+    ucx_look(&where, &facts);
+    cr_assert(facts.named);
     where.library_path = "/opt/other:/site/libucx/lib:/opt/more";
     ucx_look(&where, &facts);
     cr_assert(facts.named);
