@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* A variable that the program gets beside those of this process. */
 struct program_variable {
@@ -12,7 +13,9 @@ struct program_variable {
 };
 
 /* Runs argv (argv[0] is a path) and takes the first line of its output. variables ends with a NULL name; NULL: none.
- * False: the program cannot be run, has failed or says nothing. Its errors are not shown. */
-bool program_line(const char *const *argv, const struct program_variable *variables, char *out, size_t cap);
+ * False: the program cannot be run, has failed, says nothing or has not ended in time; then it is killed. Its errors
+ * are not shown. */
+bool program_line(const char *const *argv, const struct program_variable *variables, uint32_t timeout_ms, char *out,
+                  size_t cap);
 
 #endif

@@ -436,6 +436,9 @@ static void check_grace(struct report *report, const struct cli *cli)
 
 /* ---- UCX ----------------------------------------------------------------------------------------------------- */
 
+/* The agent may have to wait for another UCX that cannot be loaded. */
+#define UCX_MS 30000
+
 /* Only the agent loads it. It is beside this command in a wheel, elsewhere in its own directory. */
 static void check_ucx(struct report *report)
 {
@@ -449,13 +452,13 @@ static void check_ucx(struct report *report)
     const char *const directories[] = {named != NULL ? named : own, own, TCK_INSTALL_BINDIR};
     for (size_t i = 0; i < sizeof(directories) / sizeof(*directories); i++) {
         snprintf(agent, sizeof(agent), "%s/tierckptd", directories[i]);
-        if (program_line((const char *const[]){agent, "--ucx", NULL}, NULL, line, sizeof(line))) {
+        if (program_line((const char *const[]){agent, "--ucx", NULL}, NULL, UCX_MS, line, sizeof(line))) {
             tell(report, NOTE, "UCX", line);
             return;
         }
     }
     tell(report, NOTE, "UCX",
-         "not known: tierckptd was not found beside this command, or a library that it needs is missing");
+         "not known: tierckptd was not found beside this command, or a library that it needs is missing or hangs");
 }
 
 /* ---- launcher ------------------------------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@
 #define WHY        "TIERCKPT_UCX_WHY"
 #define PATHS      "LD_LIBRARY_PATH"
 #define TEXT_BYTES 512
+#define LOAD_MS    10000 /* more than a library needs that can be used */
 
 /* NOLINTBEGIN(concurrency-mt-unsafe): there is one thread */
 
@@ -24,7 +25,7 @@ static bool version_in(const char *directory, struct ucx_version *out)
     const char *const argv[] = {SELF, ASK, NULL};
     const struct program_variable variables[] = {{PATHS, directory}, {UCX_READY, "1"}, {NULL, NULL}};
     char line[TEXT_BYTES];
-    return program_line(argv, variables, line, sizeof(line)) &&
+    return program_line(argv, variables, LOAD_MS, line, sizeof(line)) &&
            sscanf(line, "UCX %u.%u.%u", &out->major, &out->minor, &out->release) == 3;
 }
 
