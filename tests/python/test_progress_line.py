@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -69,8 +70,16 @@ def stderr(monkeypatch):
 
 
 def shown_by(client, stderr):
-    with contextlib.redirect_stderr(stderr), progress_line.shown(client):
-        time.sleep(0.2)
+    """By the time at which it has looked once."""
+    looked, look = threading.Event(), progress_line._look
+
+    def look_and_say(*arguments):
+        look(*arguments)
+        looked.set()
+
+    with (mock.patch.object(progress_line, "_look", look_and_say), contextlib.redirect_stderr(stderr),
+          progress_line.shown(client)):
+        assert looked.wait(60)
     return stderr.getvalue()
 
 
