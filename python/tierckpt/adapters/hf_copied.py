@@ -27,7 +27,7 @@ class CopiedCheckpoints:
     """Each rank writes what it would write for the Trainer. `directories` is None on all ranks but the first."""
 
     def __init__(self, trainer: Any, world: World, directories: WrittenCheckpoints | None) -> None:
-        """Collective, as close is."""
+        """Collective."""
         self._trainer = trainer
         self._directories = directories
         self._agreement = Agreement(world)
