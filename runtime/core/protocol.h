@@ -80,8 +80,8 @@ bool decision_is_recovered(const struct decision *d);
     X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval")     \
     X(QUARANTINED, "no free slot: what an earlier start has begun may still write into one")                    \
     X(NOT_YET, "no free slot for the training's last step yet")                                                 \
-    X(MEMORY, "memory on this node is short, so its slots were given back and nothing is saved until that has " \
-              "passed: free memory there or raise its limit (tierckpt status says more)")
+    X(MEMORY, "memory on this node is short, so its slots were given back and nothing is saved until there is " \
+              "enough again: free memory there or raise its limit (tierckpt status says more)")
 
 enum refusal {
     REFUSAL_NONE,
