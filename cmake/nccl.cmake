@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets TCK_NCCL_BUILT: whether the NCCL module is built, and TCK_NCCL_INCLUDE: where nccl.h is. It is searched for beside
-# the CUDA Toolkit, where Debian has it, and in the PyPI packages (nvidia-nccl-cu13, -cu12) of the Python found first, or of
+# the CUDA Toolkit, where Debian has it, and in the Python packages (nvidia-nccl-cu13, -cu12) of the Python found first, or of
 # the one that the wheel is built for. While pip builds a wheel its sys.path lacks what is installed beside it.
 set(TCK_NCCL_BUILT OFF)
 

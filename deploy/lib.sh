@@ -98,7 +98,7 @@ has_cuda_toolkit() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc
 # Prints the directory of the nccl.h that nccl_header has installed, if any.
 nccl_brought() { compgen -G "$top/build/nccl/lib/python3*/site-packages/nvidia/nccl/include"; }
 
-# Installs PyPI's package of NCCL into build/nccl for its header, which the CUDA Toolkit often lacks.
+# Installs the package of NCCL into build/nccl for its header, which the CUDA Toolkit often lacks.
 nccl_header() {
     if ! has_cuda_toolkit || [ -e /usr/include/nccl.h ] || [ -e /usr/local/cuda/include/nccl.h ] || nccl_brought >/dev/null; then
         return 0

@@ -425,7 +425,7 @@ void link_version(unsigned out[3])
     ucp_get_version(&out[0], &out[1], &out[2]);
 }
 
-/* 1.13 is Debian's, with which most tests run; 1.22 is PyPI's, which the wheel uses. */
+/* 1.13 is Debian's, with which most tests run; 1.22 is the wheel's. */
 static void warn_if_untested(void)
 {
     unsigned major, minor, release;

@@ -20,7 +20,7 @@ struct pages {
 struct page_source;
 
 /* Finds out by trial how to get huge pages here. mount: a tmpfs mount with huge=advise or always, "" if none; threads:
- * the number that touch pages, which count in progress (NULL: nobody counts). */
+ * the number that touch pages, which count in progress (NULL: not counted). */
 must_check tck_status_t page_source_new(const char *mount, uint32_t threads, struct progress *progress,
                                         struct page_source **out, struct error *err);
 void page_source_free(struct page_source *source);

@@ -18,7 +18,7 @@ struct page_range {
 };
 
 /* Faults in every page of a range without pages with `threads` threads, as huge pages where available. An error, never
- * a SIGBUS, if the file's mount has no space. The bytes are added to progress (NULL: nobody counts) as they are
+ * a SIGBUS, if the file's mount has no space. The bytes are added to progress (NULL: not counted) as they are
  * touched.
  */
 must_check tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struct progress *progress,

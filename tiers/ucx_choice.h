@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which UCX the agent runs with. The one that PyPI has, which comes with the wheel, has no transports for RDMA, and the
- * system's usually has. A file apart from link_ucx.c, since all this happens before UCX is used. */
+ * Which UCX the agent runs with. The one that is installed with the wheel has no transports for RDMA, and the system's
+ * usually has. A file apart from link_ucx.c, since all this happens before UCX is used. */
 #ifndef TCK_TIERS_UCX_CHOICE_H
 #define TCK_TIERS_UCX_CHOICE_H
 

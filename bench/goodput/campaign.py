@@ -3,9 +3,9 @@
 that made steps which were kept, the steps that were lost, and the time from a fault to the next new step.
 
 A fault kills the processes of one trainer, or all of one node: there, ours loses the agent and its memory, too. As
-launchers do, the other trainers are told to end (SIGTERM, and 30 s for it, as torchrun gives them), and everything is
-then started again after a moment. What is lost is work since the last save that is whole;
-what a restart costs by itself (Python, torch) is the same for every way and is in the figures."""
+launchers do, SIGTERM is sent to the other trainers (which have 30 s then, as torchrun gives them), and everything is
+started again after a moment. What is lost is work since the last save that is whole; what a restart costs by itself
+(Python, torch) is the same for every way and is in the figures."""
 
 import argparse
 import contextlib
@@ -31,7 +31,7 @@ NEEDS = {"lm-resiliency": "lm_resiliency"}  # which is in a package of its own
 WORLD = 2
 PROGRAMS = [pathlib.Path("runtime") / p for p in ("agent/tierckptd", "agent/tierckpt-supervisor", "cli/tierckpt")]
 RESTART_SECONDS = 0.5
-NOTICED_SECONDS = 0.1  # after a trainer is gone, as by torchrun: then the others are told to end
+NOTICED_SECONDS = 0.1  # after a trainer is gone, as by torchrun: then the others get SIGTERM
 END_SECONDS = 30.0  # from SIGTERM to SIGKILL
 FAULT_FIRST_SECONDS = 4.0  # after a start: three saves at the first interval, which the interval follows from
 SKIPPED = 77

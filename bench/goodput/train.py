@@ -138,7 +138,7 @@ class DcpAsync(Way):
 
 
 class LmResiliency(Way):
-    """Memory of this trainer and of the other one; a trainer that is told to end, or whose collective fails, writes both
+    """Memory of this trainer and of the other one; a trainer that gets SIGTERM, or whose collective fails, writes both
     to a directory, here one that all nodes see, and every few seconds each does."""
 
     def __init__(self, training, directory):

@@ -363,7 +363,7 @@ static bool may_come(tck_status_t status)
     return status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE || status == TCK_ERR_TIMEDOUT;
 }
 
-/* For as long as it takes: whoever starts this command knows how long that may be. */
+/* Without a deadline: it is for the caller to decide how long that may take. */
 static json_t *ask_until_answered(const struct cli *cli)
 {
     struct progress_line line = progress_line_begin("waiting for the agent", 0);

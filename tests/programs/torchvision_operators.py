@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To be imported before torchvision. PyPI's torchvision is built for PyTorch with CUDA. With a CPU-only PyTorch, its
+"""To be imported before torchvision. The usual torchvision is built for PyTorch with CUDA. With a CPU-only PyTorch, its
 compiled operators cannot be loaded, so the import fails although models need none of them. They are therefore declared
 here."""
 

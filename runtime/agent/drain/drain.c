@@ -81,7 +81,7 @@ static bool is_over(const struct drain_op *op)
     return storage_ignored(&op->storage) || !node_drain_wanted(op->tc->node, op->version, op->attempt);
 }
 
-/* Names the first rank that saves the shard: its id tells nobody anything. */
+/* Names the first rank that saves the shard, because users do not know the ids of shards. */
 static struct error with_rank(const struct drain_op *op, const struct error *outcome)
 {
     struct error named = *outcome;

@@ -24,7 +24,7 @@ Test(awaited, a_wait_that_is_over_leaves_nothing)
     cr_assert_eq(w.since_ms + w.done_bytes + w.total_bytes + w.moved_ms, 0);
 }
 
-Test(awaited, the_next_wait_begins_anew)
+Test(awaited, the_next_wait_begins_at_zero)
 {
     struct wait w = {.since_ms = 100, .done_bytes = 10, .total_bytes = 50, .moved_ms = 120};
     wait_note(&w, &(struct wait){0}, 200);

@@ -89,7 +89,7 @@ Test(net_steps, follows_a_training_that_changes)
     cr_assert_not(net_steps_busy(&s, at + 320 * MS, 20 * MS));
 }
 
-Test(net_steps, steps_of_another_length_are_learned_anew)
+Test(net_steps, steps_of_another_length_are_learned_again)
 {
     struct net_steps s = {0};
     uint64_t at = steps(&s, MS, 20);
