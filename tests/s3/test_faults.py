@@ -205,7 +205,7 @@ def test_a_listing_ends_with_its_deadline(proxy, store):
     assert answer["status"] == "timed out" and answer["ms"] < 1500, answer
 
 
-def test_an_expired_token_is_got_anew(proxy, make, tmp_path):
+def test_an_expired_token_is_replaced(proxy, make, tmp_path):
     credentials = tmp_path / "credentials"
     text = "[default]\naws_access_key_id = %s\naws_secret_access_key = test-secret-that-nobody-may-see\n"
     credentials.write_text(text % "old-id")
