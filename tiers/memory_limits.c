@@ -15,6 +15,7 @@
 #define HUGETLB_PAGE_BYTES ((uint64_t)2048 * 1024)
 #define LINE_BYTES         4096 /* enough for a cgroup's path */
 #define MARGIN_DIVISOR     20   /* 5 % */
+#define RECLAIMABLE_MAX    3
 
 /* The lowest limit seen so far, and its owner. */
 struct available {
@@ -35,7 +36,7 @@ struct cgroup_kind {
     const char *controllers; /* as in this process's line of /proc/self/cgroup */
     const char *mount;
     const char *limit, *high, *usage;
-    const char *reclaimable; /* line of memory.stat */
+    const char *reclaimable[RECLAIMABLE_MAX]; /* lines of memory.stat */
     /* A file, and in it the lines that count: */
     const char *events;
     const char *stalls[2];
@@ -48,7 +49,7 @@ static const struct cgroup_kind kinds[] = {
      .limit = "memory.max",
      .high = "memory.high",
      .usage = "memory.current",
-     .reclaimable = "inactive_file",
+     .reclaimable = {"inactive_file", "active_file", "slab_reclaimable"},
      .events = "memory.events",
      .stalls = {"high", "max"},
      .failures = "oom "},
@@ -56,7 +57,7 @@ static const struct cgroup_kind kinds[] = {
      .mount = "/sys/fs/cgroup/memory",
      .limit = "memory.limit_in_bytes",
      .usage = "memory.usage_in_bytes",
-     .reclaimable = "total_inactive_file",
+     .reclaimable = {"total_inactive_file", "total_active_file"},
      .events = "memory.failcnt",
      .stalls = {""}},
 };
@@ -96,6 +97,28 @@ static bool number_below(const char *dir, const char *name, const char *key, uin
     return len > 0 && (size_t)len < sizeof(path) && file_number(path, key, out);
 }
 
+/* What a group can drop: also the cache of files that are read again and again, as those of a training's data are.
+ * Shared memory is not part of these lines. Read in one pass, because the kernel sums up the whole file for each
+ * reading. */
+static uint64_t reclaimable_bytes(const struct cgroup_kind *kind, const char *dir)
+{
+    char path[PATH_MAX], line[LINE_BYTES];
+    uint64_t sum = 0, number;
+    int len = snprintf(path, sizeof(path), "%s/memory.stat", dir);
+    FILE *file = len > 0 && (size_t)len < sizeof(path) ? fopen(path, "re") : NULL;
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        for (size_t i = 0; i < RECLAIMABLE_MAX && kind->reclaimable[i] != NULL; i++) {
+            size_t key = strlen(kind->reclaimable[i]);
+            bool found = strncmp(line, kind->reclaimable[i], key) == 0 && line[key] == ' ';
+            sum += found && parse_number(line + key + 1, &number) ? number : 0;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return sum;
+}
+
 static uint64_t minus(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -104,15 +127,14 @@ static uint64_t minus(uint64_t a, uint64_t b)
 /* Lowers least to what this one cgroup can spare. Unused page cache counts in its usage but is dropped when needed. */
 static void lower_by_cgroup(const struct cgroup_kind *kind, const char *dir, struct reading *r)
 {
-    uint64_t limit, high, usage, cache = 0;
+    uint64_t limit, high, usage;
     if (!number_below(dir, kind->limit, "", &limit) || !number_below(dir, kind->usage, "", &usage)) {
         return; /* a root group has no limit, and a container does not see the groups around it */
     }
     if (r->with_high && kind->high != NULL && number_below(dir, kind->high, "", &high)) {
         limit = high < limit ? high : limit;
     }
-    (void)number_below(dir, "memory.stat", kind->reclaimable, &cache);
-    uint64_t left = minus(limit, minus(usage, cache));
+    uint64_t left = minus(limit, minus(usage, reclaimable_bytes(kind, dir)));
     if (left < r->least.bytes) {
         r->least.bytes = left;
         r->least.total = limit;

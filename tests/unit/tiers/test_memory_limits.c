@@ -91,6 +91,15 @@ Test(memory_limits, a_group_that_has_less_left_counts_its_page_cache_as_availabl
     cr_assert_eq(f.failures, 1);
 }
 
+/* A training that reads its data again and again has most of its page cache in use. */
+Test(memory_limits, page_cache_in_use_and_reclaimable_kernel_memory_are_available_too)
+{
+    group_of_version_2();
+    put("/sys/fs/cgroup/pods/job/memory.stat", "anon 1048576\nfile 99999999\nshmem 2097152\ninactive_file 1048576\n"
+                                               "active_file 8388608\nslab_reclaimable 2097152\nslab 3145728\n");
+    cr_assert_eq(memory_figures_read(root, of).available_bytes, 21 * MIB);
+}
+
 Test(memory_limits, a_group_above_counts_too_but_not_its_events)
 {
     group_of_version_2();
@@ -122,7 +131,8 @@ Test(memory_limits, a_group_of_version_1)
     put("/proc/self/cgroup", "4:memory:/job\n3:cpu:/\n0::/\n");
     number("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", 20 * MIB);
     number("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", 18 * MIB);
-    put("/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 0\ntotal_inactive_file 1048576\n");
+    put("/sys/fs/cgroup/memory/job/memory.stat",
+        "inactive_file 0\nactive_file 0\ntotal_inactive_file 524288\ntotal_active_file 524288\n");
     number("/sys/fs/cgroup/memory/job/memory.failcnt", 6);
     struct memory_figures f = memory_figures_read(root, of);
     cr_assert_eq(f.available_bytes, 3 * MIB);
