@@ -107,6 +107,8 @@ static void write_given_up(FILE *to, const char *node, const json_t *copy)
         snprintf(where, sizeof(where), "only in storage");
     } else if (stored) {
         snprintf(where, sizeof(where), "in storage, and in the memory of node %.64s while that has room", other);
+    } else if (other[0] == '\0') {
+        snprintf(where, sizeof(where), "neither in storage nor in any memory that this node knows of");
     } else {
         snprintf(where, sizeof(where), "only in the memory of node %.64s, whose loss loses it", other);
     }

@@ -114,6 +114,12 @@ bool node_has_given_back(const struct node *n, uint32_t shard)
     return given_back(n, shard) > 0;
 }
 
+bool node_lacks_slots(const struct node *n, uint32_t shard)
+{
+    uint32_t given = given_back(n, shard);
+    return given > 0 && n->setup->shards[shard].slot_count - given < SAVING_SLOTS;
+}
+
 /* The newest committed version keeps its slot until the next one is committed. */
 static bool shard_lacks_memory(const struct node *n, uint32_t shard)
 {

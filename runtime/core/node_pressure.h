@@ -37,6 +37,8 @@ uint32_t node_give_back_next(const struct node *node, const struct give_back_lim
 uint32_t node_take_back_next(const struct node *node);
 /* Whether slots of this shard (index into setup.shards) were given back. */
 bool node_has_given_back(const struct node *node, uint32_t shard);
+/* Whether so many slots of this shard were given back that fewer are left than saving needs. */
+bool node_lacks_slots(const struct node *node, uint32_t shard);
 /* Whether a shard of this node has given so many slots back that the next version will find none. */
 bool node_saving_suspended(const struct node *node);
 

@@ -331,13 +331,21 @@ struct pressure_figures pressure_figures(const struct pressure *p)
     return out;
 }
 
+/* A source never gives up its copy of what storage does not have: if that is missing, it was damaged. */
+static bool was_given_up(const struct term_context *tc, uint32_t shard, struct version version)
+{
+    bool stored = version_is(node_decision(tc->node)->published, version);
+    return copy_is_due(tc, shard) && !copy_is_here(tc, shard, version) && node_lacks_slots(tc->node, shard) &&
+           (stored || tc->shards[shard].source != tc->self);
+}
+
 bool pressure_given_up(const struct pressure *p, uint32_t *at, struct given_up *out)
 {
     const struct term_context *tc = usable_term(p);
     struct version version = tc != NULL ? copy_due(tc) : VERSION_NONE;
     for (; !version_none(version) && *at < tc->setup.shard_count; ++*at) {
         const struct node_shard *s = &tc->shards[*at];
-        if (!copy_is_due(tc, *at) || copy_is_here(tc, *at, version) || !node_has_given_back(tc->node, *at)) {
+        if (!was_given_up(tc, *at, version)) {
             continue;
         }
         const struct world_shard *shard = &tc->world.shards[s->world_shard];

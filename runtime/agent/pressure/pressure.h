@@ -45,7 +45,7 @@ struct pressure_figures {
 struct given_up {
     uint32_t rank; /* whose state it is */
     struct version version;
-    const char *node; /* whose memory has it still; NULL: none has for certain */
+    const char *node; /* whose memory has it still; NULL: none has for certain, but storage has it */
     bool stored;      /* storage has it */
 };
 

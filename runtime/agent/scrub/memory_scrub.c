@@ -295,7 +295,7 @@ static void repair_missing(struct scrub *scrub, struct term_context *tc)
     for (uint32_t i = 0; !version_none(version) && i < tc->setup.shard_count; i++) {
         if (copy_is_here(tc, i, version)) {
             reset_repairs(&tc->local_shards[i]);
-        } else if (fetches_none(scrub->needs.fetches) && copy_is_due(tc, i) && !node_has_given_back(tc->node, i) &&
+        } else if (fetches_none(scrub->needs.fetches) && copy_is_due(tc, i) && !node_lacks_slots(tc->node, i) &&
                    node_slot_of(tc->node, i, version) == NONE32) {
             repair(scrub, tc, i, version);
         }
