@@ -11,8 +11,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define HEADER_PAGES UINT64_C(2)
-#define LINE_BYTES   64u /* of a cache */
+#define HEADER_PAGES    UINT64_C(2)
+#define LINE_BYTES      64u /* of a cache */
+#define REMOVED_AT_ONCE (UINT64_C(64) << 20)
 
 static uint64_t round_up(uint64_t value, uint64_t unit)
 {
@@ -157,6 +158,11 @@ static struct segment *segment_alloc(void)
         free(segment);
         return NULL;
     }
+    if (pthread_mutex_init(&segment->removal, NULL) != 0) {
+        pthread_mutex_destroy(&segment->lock);
+        free(segment);
+        return NULL;
+    }
     segment->data.fd = -1;
     segment->meta.fd = -1;
     return segment;
@@ -169,6 +175,7 @@ void segment_free(struct segment *segment)
     }
     pages_free(&segment->data);
     pages_free(&segment->meta);
+    pthread_mutex_destroy(&segment->removal);
     pthread_mutex_destroy(&segment->lock);
     free(segment);
 }
@@ -410,9 +417,37 @@ bool segment_has_pages(const struct segment *segment, uint32_t slot)
     return pages_any(&segment->data, slot * segment->slot_stride, segment->slot_stride);
 }
 
-tck_status_t segment_give_back(const struct segment *segment, uint32_t slot, struct error *err)
+void segment_announce(struct segment *segment)
 {
-    return pages_remove(&segment->data, slot * segment->slot_stride, segment->slot_stride, err);
+    pthread_mutex_lock(&segment->removal);
+    if (seals_pins(seal_of(segment, 0)) == PINS_NONE) {
+        seals_set_pins(seal_of(segment, 0), PINS_UNKNOWN);
+    }
+    pthread_mutex_unlock(&segment->removal);
+}
+
+/* The lock is held for so few bytes that segment_announce never waits for long. */
+static tck_status_t remove_part(struct segment *segment, uint64_t offset, uint64_t bytes, bool stored_here,
+                                struct error *err)
+{
+    tck_status_t status = TCK_ERR_BUSY;
+    pthread_mutex_lock(&segment->removal);
+    if (segment_can_give_back(segment, stored_here)) {
+        status = pages_remove(&segment->data, offset, bytes, err);
+    }
+    pthread_mutex_unlock(&segment->removal);
+    return status == TCK_ERR_BUSY ? error_set(err, TCK_ERR_BUSY, "a trainer may have pinned them by now") : status;
+}
+
+tck_status_t segment_give_back(struct segment *segment, uint32_t slot, bool stored_here, struct error *err)
+{
+    uint64_t at = slot * segment->slot_stride, end = at + segment->slot_stride;
+    tck_status_t status = TCK_OK;
+    for (uint64_t bytes; at < end && status == TCK_OK; at += bytes) {
+        bytes = end - at < REMOVED_AT_ONCE ? end - at : REMOVED_AT_ONCE;
+        status = remove_part(segment, at, bytes, stored_here, err);
+    }
+    return status;
 }
 
 tck_status_t segment_take_back(const struct segment *segment, uint32_t slot, uint32_t threads, struct error *err)

@@ -44,8 +44,12 @@ bool segment_is_given_back(const struct segment *segment, uint32_t slot);
 void segment_set_given_back(struct segment *segment, uint32_t slot, bool given_back);
 /* Whether a slot that was given back has pages, still or again: a trainer that maps a segment allocates them. */
 bool segment_has_pages(const struct segment *segment, uint32_t slot);
-/* Removes the slot's pages, and allocates them again. Both take long, and may be called in any thread. */
-must_check tck_status_t segment_give_back(const struct segment *segment, uint32_t slot, struct error *err);
+/* A trainer that fills the slots is about to map them, and may pin them: until it says that it has not, no page is
+ * removed. Waits for what a pool thread is removing, which is a few milliseconds. */
+void segment_announce(struct segment *segment);
+/* Removes the slot's pages, and allocates them again. Both take long, and may be called in any thread. TCK_ERR_BUSY:
+ * not all were removed, because segment_can_give_back is no longer true. */
+must_check tck_status_t segment_give_back(struct segment *segment, uint32_t slot, bool stored_here, struct error *err);
 must_check tck_status_t segment_take_back(const struct segment *segment, uint32_t slot, uint32_t threads,
                                           struct error *err);
 

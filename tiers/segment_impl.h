@@ -20,6 +20,7 @@ struct segment {
     struct slot_header headers[CORE_SLOTS_MAX];
     uint32_t newest_page[CORE_SLOTS_MAX]; /* 0 or 1 */
     bool given_back[CORE_SLOTS_MAX];
+    pthread_mutex_t removal; /* of pages, which depends on whether they are pinned */
 };
 
 /* The request for a segment. */

@@ -423,7 +423,14 @@ static void take_segment(struct rank *rank, const struct ipc_frame *frame)
     shard->meta = object_of(frame->fds[1]);
     object_ref(shard->data);
     object_ref(shard->meta);
-    seals_set_pins((struct seal *)(void *)(shard->meta->base + shard->meta->bytes - SEALS_BYTES), PINS_NONE);
+    struct seal *seals = (struct seal *)(void *)(shard->meta->base + shard->meta->bytes - SEALS_BYTES);
+    if (!shard->segment.stored_here) {
+        return; /* another rank fills it, and says so */
+    }
+    if (seals_pins(seals) == PINS_NONE) {
+        sim_violation("rank %u may pin pages that its agent is about to remove", rank->number);
+    }
+    seals_set_pins(seals, PINS_NONE);
 }
 
 static void check_restored(struct rank *rank, const struct msg_restored *m)

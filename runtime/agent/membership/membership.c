@@ -600,8 +600,12 @@ void membership_handle_segment_get(struct membership *ms, struct client *client,
         client_error(client, MSG_ERROR, m.seq, &err);
         return;
     }
-    struct segment_info info = segment_info(tc->local_shards[local_shard].segment);
+    struct segment *segment = tc->local_shards[local_shard].segment;
+    struct segment_info info = segment_info(segment);
     struct writer w = writer_new(0);
+    if (tc->shards[local_shard].storing_rank == (uint32_t)term_context_local_rank(tc, client->rank)) {
+        segment_announce(segment); /* before the trainer can pin anything */
+    }
     msg_segment_get_encode(&m, &w);
     client_send_fds(client, MSG_SEGMENT, &w, (const int[]){info.data_fd, info.meta_fd}, 2);
     writer_free(&w);

@@ -31,6 +31,7 @@ struct work {
     uint32_t k;
     uint32_t threads;
     bool giving;
+    bool stored_here; /* a trainer of this node fills the slot */
     struct error outcome;
 };
 
@@ -110,7 +111,7 @@ static void act(struct pressure *p);
 static void work(void *ctx)
 {
     struct work *w = ctx;
-    w->outcome.code = w->giving ? segment_give_back(w->segment, w->k, &w->outcome)
+    w->outcome.code = w->giving ? segment_give_back(w->segment, w->k, w->stored_here, &w->outcome)
                                 : segment_take_back(w->segment, w->k, w->threads, &w->outcome);
 }
 
@@ -139,7 +140,7 @@ static void work_done(void *ctx, bool canceled)
     p->busy = false;
     if (!canceled && w->outcome.code == TCK_OK && !w->giving) {
         taken_back(p, w);
-    } else if (!canceled && w->outcome.code != TCK_OK) {
+    } else if (!canceled && w->outcome.code != TCK_OK && w->outcome.code != TCK_ERR_BUSY) {
         p->pause_until_ms = clock_ms() + TRY_AGAIN_MS;
         if (log_limit_pass(&p->failed)) {
             log_warn("a slot could not be %s: %s", w->giving ? "given back" : "taken back", w->outcome.text);
@@ -156,7 +157,9 @@ static void submit(struct pressure *p, const struct term_context *tc, uint32_t s
 {
     uint32_t k;
     struct segment *segment = term_context_slot(tc, slot, &k)->segment;
-    p->work = (struct work){.segment = segment, .k = k, .threads = p->needs.threads, .giving = giving};
+    bool stored_here = tc->shards[node_slot(tc->node, slot)->shard].storing_rank != NONE32;
+    p->work = (struct work){
+        .segment = segment, .k = k, .threads = p->needs.threads, .giving = giving, .stored_here = stored_here};
     p->busy = true;
     slot_op_begin(p->needs.slot_ops);
     if (pool_submit(p->needs.pool, work, work_done, &p->work) != TCK_OK) {

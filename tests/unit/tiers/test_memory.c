@@ -648,7 +648,7 @@ Test(memory, gives_the_pages_of_one_slot_back_and_takes_them_again)
     struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
     uint64_t whole = allocated_bytes(segment), stride = segment_info(segment).slot_stride;
     save(segment, 0, (struct version){1, 5});
-    cr_assert_eq(segment_give_back(segment, 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(segment_give_back(segment, 1, false, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(allocated_bytes(segment), whole - stride);
     cr_assert_not(segment_has_pages(segment, 1));
     cr_assert(segment_has_pages(segment, 0));
@@ -668,7 +668,7 @@ Test(memory, a_restarted_agent_finds_which_slots_were_given_back)
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
     save(segment, 0, (struct version){1, 5});
-    cr_assert_eq(segment_give_back(segment, 2, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(segment_give_back(segment, 2, false, &err), TCK_OK, "%s", err.text);
     memory_free(memory);
     memory = back_from(&stored, "job");
     segment = memory_find(memory, SHARD);
@@ -681,6 +681,7 @@ Test(memory, a_restarted_agent_finds_which_slots_were_given_back)
 
 Test(memory, pages_that_a_trainer_may_have_pinned_are_not_given_back)
 {
+    struct error err;
     struct memory *memory = memory_of("job", CAP_BYTES, NULL);
     struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
     struct seal *seals = seals_of(segment);
@@ -691,6 +692,13 @@ Test(memory, pages_that_a_trainer_may_have_pinned_are_not_given_back)
     cr_assert_not(segment_can_give_back(segment, false));
     seals_set_pins(seals, PINS_NONE);
     cr_assert(segment_can_give_back(segment, true));
+    segment_announce(segment);
+    cr_assert_not(segment_can_give_back(segment, true), "a new trainer has not said anything yet");
+    cr_assert_eq(segment_give_back(segment, 1, true, &err), TCK_ERR_BUSY);
+    cr_assert(segment_has_pages(segment, 1));
+    seals_set_pins(seals, PINS_MADE);
+    segment_announce(segment);
+    cr_assert_not(segment_can_give_back(segment, false), "what is pinned stays so");
     munmap(seals, SEALS_BYTES);
     memory_free(memory);
 }
