@@ -41,9 +41,40 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Enters a range of the file into the page table. The mapping joins those beside it. */
+static bool populate(uint8_t *base, off_t from, off_t to, int fd)
+{
+    return mmap(base + from, (size_t)(to - from), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd,
+                from) != MAP_FAILED;
+}
+
+/* All pages that there are, or each would cost a fault in the first snapshots. Slots that the agent has given back have
+ * none: to allocate them here could take the memory whose lack was the reason. False: with errno. */
+static bool populate_pages(uint8_t *base, size_t bytes, int fd)
+{
+    off_t end = (off_t)bytes, at = 0;
+
+    while (at < end) {
+        off_t from = lseek(fd, at, SEEK_DATA);
+
+        if (from < 0 && errno != ENXIO) {
+            return false;
+        }
+        from = from < 0 || from > end ? end : from;
+        at = from < end ? lseek(fd, from, SEEK_HOLE) : end;
+        if (at < 0) {
+            return false;
+        }
+        at = at > end ? end : at;
+        if (from < at && !populate(base, from, at, fd)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Huge pages are mapped as such only from a boundary of theirs on; the kernel chooses one by itself only where
- * shmem_enabled allows huge pages. All pages are entered into the page table here, or each would cost a fault in the
- * first snapshots. */
+ * shmem_enabled allows huge pages. */
 static void *map_aligned(size_t bytes, int fd)
 {
     size_t room = bytes + HUGE_PAGE;
@@ -55,9 +86,12 @@ static void *map_aligned(size_t bytes, int fd)
     if (from == MAP_FAILED) {
         return MAP_FAILED;
     }
-    base = mmap(from + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0);
-    if (base == MAP_FAILED) {
+    base = mmap(from + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (base == MAP_FAILED || !populate_pages(base, bytes, fd)) {
+        int saved_errno = errno;
+
         munmap(from, room);
+        errno = saved_errno;
         return MAP_FAILED;
     }
     if (before > 0) {
@@ -115,13 +149,21 @@ static tck_status_t map_seals(struct shard_slots *shard, int fd, struct error *e
     return TCK_OK;
 }
 
-/* The agent must know before anything is pinned: it removes pages of free slots when memory is short. */
-static void pin(const struct slots *slots, struct shard_slots *shard)
+static bool has_all_pages(const struct shard_slots *shard, int fd)
+{
+    off_t hole = lseek(fd, 0, SEEK_HOLE);
+
+    return hole >= 0 && (uint64_t)hole >= shard->bytes;
+}
+
+/* The agent must know before anything is pinned: it removes pages of free slots when memory is short. Slots that have
+ * lost pages are filled through staging memory, because pinning would allocate them. */
+static void pin(const struct slots *slots, struct shard_slots *shard, int fd)
 {
     if (shard->pinned) {
         return;
     }
-    if (shard->pinnable) {
+    if (shard->pinnable && has_all_pages(shard, fd)) {
         seals_set_pins(shard->seals, PINS_MADE);
         shard->pinned = slots->pins.pin(slots->pins.ctx, shard->base, shard->bytes, shard->segment.page_bytes);
     }
@@ -143,7 +185,7 @@ static tck_status_t map_shard(const struct slots *slots, struct shard_slots *sha
     if (status == TCK_OK && shard->segment.stored_here) {
         status = map_seals(shard, fds[1], err);
         if (status == TCK_OK) {
-            pin(slots, shard); /* others are read once */
+            pin(slots, shard, fds[0]); /* others are read once */
         }
     }
     close(fds[0]);

@@ -54,6 +54,9 @@ static void need_shard(struct fake_agent *agent, const struct world_shard *wante
     *shard = (struct fake_shard){.id = wanted->id, .bytes = wanted->image_bytes};
     shard->base = make_memory("fake-segment", shard->bytes * FAKE_SLOTS, &shard->fd);
     memset(shard->base, 0xee, shard->bytes * FAKE_SLOTS); /* memory that somebody used before */
+    if (agent->gave_back) {
+        MUST(madvise(shard->base + shard->bytes * (FAKE_SLOTS - 1), shard->bytes, MADV_REMOVE) == 0);
+    }
     shard->seals = make_memory("fake-seals", SEALS_BYTES, &shard->seals_fd);
 }
 

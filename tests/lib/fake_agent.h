@@ -57,6 +57,7 @@ struct fake_agent {
     int listen_fd, stop_fd;
     atomic_int mode;    /* enum fake_mode */
     atomic_bool aborts; /* what is sealed */
+    bool gave_back;     /* the last slot of each shard to come has lost its pages because memory is short */
     atomic_bool hasty;  /* says that a version is committed as soon as it is asked for */
     atomic_int no_room; /* so many BEGINs of a last step are put off */
     atomic_int rots;    /* so many RESTOREs are answered with another root than the image has: it has gone bad since */

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct rig rig;
@@ -303,6 +304,28 @@ Test(cuda, slots_are_pinned_once_and_not_any_more_after_the_detach)
     cr_assert_eq(counts.streams, 0);
     cr_assert_eq(counts.events, 0);
     rig.client = NULL;
+}
+
+static off_t bytes_in_memory(int fd)
+{
+    struct stat st;
+    cr_assert_eq(fstat(fd, &st), 0);
+    return st.st_blocks * 512;
+}
+
+/* Both mapping and pinning would allocate what the agent has given back because memory is short. */
+Test(cuda, slots_that_were_given_back_get_no_pages_and_are_not_pinned)
+{
+    rig.agent.gave_back = true;
+    rig_add(&rig, 0, 4u << 20, false);
+    rig_register(&rig, true);
+    const struct fake_shard *shard = &rig.agent.shards[0];
+    cr_assert_eq(bytes_in_memory(shard->fd), (off_t)shard->bytes * (FAKE_SLOTS - 1));
+    cr_assert_eq(standin_count().pins, 0);
+    cr_assert_eq(seals_pins(shard->seals), PINS_NONE);
+    rig_fill(&rig, 1);
+    rig_save(&rig, 1);
+    cr_assert(rig_image_holds(&rig, 1));
 }
 
 Test(cuda, only_slots_of_shards_with_records_on_devices_are_pinned)
