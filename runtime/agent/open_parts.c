@@ -521,6 +521,7 @@ static tck_status_t open_pressure(struct agent *agent, struct error *err)
                                          .memory = agent->memory,
                                          .term = &agent->term_context,
                                          .slot_ops = agent->slot_ops,
+                                         .fetches = agent->fetches,
                                          .leaving = &agent->leaving};
     return pressure_new(&setup, &agent->pressure, err);
 }

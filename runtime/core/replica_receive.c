@@ -172,6 +172,8 @@ static uint32_t slot_for_fetch(struct node *n, uint32_t shard, const struct even
         slot = expendable_slot(n, shard, e);
         if (slot != NONE32) {
             node_free_slot(n, slot, out);
+        } else if (node_has_given_back(n, shard)) {
+            *refusal_out = REFUSAL_MEMORY;
         }
     }
     return slot;

@@ -286,6 +286,7 @@ void launch_reshape(const struct launch *launch)
 void launch_refused(struct rank *rank, const struct error *err)
 {
     struct launch *launch = rank->launch;
+    judge_memory_lacks(launch, err);
     if (launch == job.launch && launch->phase == PHASE_RESTORE && err->code == TCK_ERR_UNRECOVERABLE &&
         launch->asked_step == TCK_NEWEST) {
         judge_unrecoverable(launch, err);

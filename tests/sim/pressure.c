@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOTAL_BYTES ((uint64_t)100 << 30)          /* 2 GiB of it are the reserve */
-#define AFTERWARDS  (MEMORY_CALM_MS * MS + 10 * S) /* until everything is used again */
+#define TOTAL_BYTES     ((uint64_t)100 << 30)          /* 2 GiB of it are the reserve */
+#define AFTERWARDS      (MEMORY_CALM_MS * MS + 10 * S) /* until everything is used again */
+#define MEMORY_PATIENCE (14 * S)                       /* of a recovery at least */
 
 /* ---- memory_watch.h ---------------------------------------------------------------------------------------------- */
 
@@ -45,6 +46,15 @@ struct memory_figures memory_watch_read(const struct memory_watch *watch, char o
                                    .available_bytes = left[squeezed ? watch->host->squeezed : MEMORY_ENOUGH]};
 }
 
+/* Restarts in the middle of a shortage are those that may find no slot for what they restore. */
+static void restart(void *ctx)
+{
+    const struct launch *launch = job.launch;
+    if (ctx == launch && launch != NULL) {
+        launch_fail(job.launch, sim_between(10, 500) * MS, "its trainers are killed while memory is short");
+    }
+}
+
 void pressure_squeeze(struct host *host)
 {
     host->squeezed = sim_chance(75) ? MEMORY_CRITICAL : MEMORY_LOW;
@@ -52,6 +62,17 @@ void pressure_squeeze(struct host *host)
     faults_last(host->squeezed_until_us + AFTERWARDS);
     sim_log("%s has %s memory for %.3f s", host->name, memory_level_name(host->squeezed),
             (double)(host->squeezed_until_us - sim.us) / (double)S);
+    if (host->squeezed == MEMORY_CRITICAL && sim_chance(50)) {
+        sim_after(sim_between(0, host->squeezed_until_us - sim.us), NULL, restart, job.launch);
+    }
+}
+
+void judge_memory_lacks(const struct launch *launch, const struct error *err)
+{
+    if (launch->phase == PHASE_RESTORE && err->code == TCK_ERR_NOSPC && pressure_lasts() &&
+        sim.us < launch->began_us + MEMORY_PATIENCE) {
+        sim_violation("a restore does not wait until memory is no longer short: %s", err->text);
+    }
 }
 
 /* An agent whose term is over uses its slots again in the next one. */

@@ -274,6 +274,8 @@ void slot_use_removed(const uint8_t *at, uint64_t bytes);
 /* ---- pressure.c -------------------------------------------------------------------------------------------------- */
 
 void pressure_squeeze(struct host *host);
+/* A rank of the launch got this error: its slots may have been given back, but not for long. */
+void judge_memory_lacks(const struct launch *launch, const struct error *err);
 /* True while a machine is short of memory, or slots that its agent gave back are not used again yet. */
 bool pressure_lasts(void);
 /* This memory no longer exists. */

@@ -7,6 +7,7 @@
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
+#include "agent/replication/fetch.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -243,7 +244,14 @@ static void give(struct pressure *p, struct term_context *tc)
 
 /* ---- taking back --------------------------------------------------------------------------------------------- */
 
-/* A recovery needs its slots, and does not wait until the shortage has been over for a while. */
+/* A recovery that has no slot for what it restores. */
+static bool is_asked_for(const struct pressure *p, const struct term_context *tc)
+{
+    return !decision_is_recovered(node_decision(tc->node)) && fetches_lack_memory(p->needs.fetches);
+}
+
+/* A recovery needs its slots, and does not wait until the shortage has been over for a while. Without the slot that it
+ * asks for training cannot go on at all, so that one may use the reserve as long as memory does not become critical. */
 static bool may_take(const struct pressure *p, const struct term_context *tc, uint64_t slot_bytes)
 {
     if (p->watch == NULL) {
@@ -252,8 +260,9 @@ static bool may_take(const struct pressure *p, const struct term_context *tc, ui
     if (decision_is_recovered(node_decision(tc->node))) {
         return memory_level_allows(&p->state, p->reserve_bytes, slot_bytes);
     }
-    uint64_t available = p->state.before.available_bytes;
-    return p->state.now == MEMORY_ENOUGH && available > slot_bytes && available - slot_bytes >= p->reserve_bytes;
+    uint64_t available = p->state.before.available_bytes, left = available > slot_bytes ? available - slot_bytes : 0;
+    bool asked = is_asked_for(p, tc);
+    return (asked || p->state.now == MEMORY_ENOUGH) && left > 0 && left >= p->reserve_bytes / (asked ? 2 : 1);
 }
 
 static void take(struct pressure *p, struct term_context *tc)
@@ -280,10 +289,10 @@ static void act(struct pressure *p)
         return;
     }
     if (!p->busy && clock_ms() >= p->pause_until_ms) {
-        if (p->state.now != MEMORY_ENOUGH) {
-            give(p, tc);
-        } else {
+        if (p->state.now == MEMORY_ENOUGH || is_asked_for(p, tc)) {
             take(p, tc);
+        } else {
+            give(p, tc);
         }
     }
     log_suspended(p, tc);

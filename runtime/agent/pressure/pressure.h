@@ -9,6 +9,7 @@
 #include "core/memory_level.h"
 
 struct config;
+struct fetches;
 struct loop;
 struct memory;
 struct pool;
@@ -26,6 +27,7 @@ struct pressure_setup {
     const struct memory *memory;
     struct term_context *const *term; /* the current term */
     struct slot_ops *slot_ops;
+    const struct fetches *fetches;
     const bool *leaving; /* the agent is exiting */
 };
 

@@ -213,9 +213,10 @@ static void report_nothing(struct recover *r)
     const struct plan *plan = recovery_plan(r->machine);
     char reason[ERROR_TEXT_BYTES];
     tck_status_t failure = recovery_failure(r->machine);
-    bool unread = failure == TCK_ERR_IO && r->fetch_error[0] != '\0';
-    snprintf(reason, sizeof(reason), "%.*s%s%.200s", unread ? 300 : (int)sizeof(reason) - 1,
-             plan != NULL ? plan->reason : "no plan could be made", unread ? ": " : "", unread ? r->fetch_error : "");
+    bool explained = r->fetch_error[0] != '\0' && failure == r->fetch_outcome;
+    snprintf(reason, sizeof(reason), "%.*s%s%.200s", explained ? 300 : (int)sizeof(reason) - 1,
+             plan != NULL ? plan->reason : "no plan could be made", explained ? ": " : "",
+             explained ? r->fetch_error : "");
     r->ended = true;
     bool resharded = failure == TCK_ERR_LAYOUT && plan != NULL && !version_none(plan->reshard);
     if (failure == TCK_ERR_NOENT || resharded) {
@@ -639,7 +640,8 @@ void recover_fetched(struct recoveries *rs, uint32_t node, const struct wire_fet
 {
     struct recover *r = rs->now;
     if (r != NULL && !r->ended && asked_take(&r->asked, m->number, node)) {
-        if (m->outcome == TCK_ERR_IO) {
+        if (m->outcome == TCK_ERR_IO || m->outcome == TCK_ERR_NOSPC) {
+            r->fetch_outcome = (tck_status_t)m->outcome;
             snprintf(r->fetch_error, sizeof(r->fetch_error), "%s", m->reason);
         }
         report_fetched(r, node, m->shard, m->version, (tck_status_t)m->outcome);

@@ -43,7 +43,8 @@ struct recover {
     struct id_map outsiders; /* agents outside the world that are asked, too */
     struct stored_look look;
     uint32_t listings;
-    char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source; "" */
+    char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source or had no slot; "" */
+    tck_status_t fetch_outcome;         /* of the same */
     struct listing *listing;            /* under way, NULL: none */
     bool ended, running;
     /* Carries out the machine's actions after each step. r may be freed when it returns. NULL: a dry run. */

@@ -25,9 +25,10 @@
 
 #define FAILURES_LOGGED 16 /* failed fetches of one shard that are logged each; after that, one is logged every */
 #define FAILURE_LOG_MS  10000
+#define MEMORY_WAIT_MS  15000 /* for a slot that was given back; the coordinator asks a few times before it gives up */
 
-/* A fetch in progress. While it waits for a session with the peer or for a look at the manifest, it may be dropped with
- * its term; after that it counts as an operation. */
+/* A fetch in progress. While it waits for a slot, a session with the peer or a look at the manifest, it may be dropped
+ * with its term; after that it counts as an operation. */
 struct fetch {
     struct fetch *next;
     struct fetches *all;
@@ -40,6 +41,7 @@ struct fetch {
     uint32_t local_shard;
     uint32_t slot; /* NONE32 until the machine has granted one */
     bool here;     /* the version is in that slot already */
+    bool lacking;  /* memory: it waits for a slot that was given back */
     bool waiting;  /* for a session with the peer */
     bool looking;  /* for the place of its file on storage */
     bool repairs;  /* this node repairs a missing copy, without a request from the coordinator */
@@ -432,6 +434,19 @@ static void request_slot(struct fetch *x)
     if (x->slot == NONE32) {
         (void)error_set(&x->outcome, TCK_ERR_NOSPC, "%s", refusal_text(answer.action.refusal));
     }
+    x->lacking = x->slot == NONE32 && answer.action.refusal == REFUSAL_MEMORY && !x->repairs;
+}
+
+/* Without a slot. A shortage of memory may pass: the slots are taken back for this fetch as soon as it has. */
+static void wait_or_end(struct fetch *x)
+{
+    struct error err = x->outcome;
+    uint64_t now = clock_ms();
+    if (!x->lacking || (x->give_up_ms > 0 && now >= x->give_up_ms)) {
+        fetch_end(x, &err);
+    } else if (x->give_up_ms == 0) {
+        x->give_up_ms = now + MEMORY_WAIT_MS;
+    }
 }
 
 static void fetch_start(struct fetch *x)
@@ -439,8 +454,7 @@ static void fetch_start(struct fetch *x)
     request_slot(x);
     failpoint(fetch, slot_given);
     if (x->slot == NONE32) {
-        struct error err = x->outcome;
-        fetch_end(x, &err);
+        wait_or_end(x);
     } else if (x->here) {
         check_local(x);
     } else if (x->ask.source == SOURCE_STORAGE) {
@@ -536,6 +550,15 @@ bool fetches_none(const struct fetches *fs)
     return fs->under_way == NULL;
 }
 
+bool fetches_lack_memory(const struct fetches *fs)
+{
+    const struct fetch *x = fs->under_way;
+    while (x != NULL && !x->lacking) {
+        x = x->next;
+    }
+    return x != NULL;
+}
+
 void fetch_peer_changed(struct fetches *fs, struct peer *peer)
 {
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
@@ -552,7 +575,9 @@ void fetch_tick(struct fetches *fs)
     uint64_t now = clock_ms();
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
-        if (x->waiting && now >= x->give_up_ms) {
+        if (x->lacking) {
+            fetch_start(x);
+        } else if (x->waiting && now >= x->give_up_ms) {
             struct error err;
             (void)error_set(&err, TCK_ERR_UNREACHABLE, "its agent does not answer");
             x->waiting = false;
@@ -567,7 +592,7 @@ void fetch_reset(struct fetches *fs)
     stored_files_reset(fs->stored_files);
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
-        if (x->waiting || x->looking) {
+        if (x->lacking || x->waiting || x->looking) {
             fetch_unlink(x);
             fetch_free(x);
         }

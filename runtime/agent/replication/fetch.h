@@ -51,10 +51,12 @@ struct fetch_counts fetches_counts(const struct fetches *fs);
 void fetch_bytes(const struct fetches *fs, const struct term_context *tc, uint64_t *done_out, uint64_t *total_out);
 /* True if no fetch is in progress. */
 bool fetches_none(const struct fetches *fs);
+/* True if one waits for a slot that was given back because memory is short. */
+bool fetches_lack_memory(const struct fetches *fs);
 /* A peer came up or went down: updates queued fetches that have it as their source. */
 void fetch_peer_changed(struct fetches *fs, struct peer *peer);
 void fetch_tick(struct fetches *fs);
-/* Drops fetches that wait for a session, because their term is over. */
+/* Drops fetches that wait for a slot or a session, because their term is over. */
 void fetch_reset(struct fetches *fs);
 
 #endif

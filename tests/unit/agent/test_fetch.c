@@ -31,6 +31,7 @@ static bool leaving;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static struct version held[2]; /* by slot */
 static bool damaged;           /* the copies are found damaged when they are checked */
+static bool given_back;        /* no slot may be used, because memory is short */
 static uint32_t reports, repairs;
 
 /* ---- what fetch.c and term_context.c need of the rest of the agent --------------------------------------------- */
@@ -62,8 +63,9 @@ struct node_answer driver_ask_node(struct term_context *term_context, const stru
             answer.action.ok = true;
             return answer;
         }
-        answer.action.slot = version_none(held[i]) ? i : answer.action.slot;
+        answer.action.slot = version_none(held[i]) && !given_back ? i : answer.action.slot;
     }
+    answer.action.refusal = answer.action.slot == NONE32 ? REFUSAL_MEMORY : REFUSAL_NONE;
     return answer;
 }
 
@@ -228,6 +230,38 @@ Test(fetch, a_copy_in_place_of_a_damaged_one_is_not_local)
     damaged = false;
     ask(newest, SOURCE_PEER);
     expect_source(SOURCE_PEER);
+}
+
+Test(fetch, a_slot_that_was_given_back_is_waited_for)
+{
+    given_back = true;
+    ask(newest, SOURCE_TWIN);
+    fetch_tick(fetches);
+    ask(newest, SOURCE_TWIN);
+    cr_assert_eq(reports, 0);
+    cr_assert(fetches_lack_memory(fetches));
+    given_back = false;
+    fetch_tick(fetches);
+    cr_assert_eq(reports, 1);
+    cr_assert_not(fetches_lack_memory(fetches));
+    expect_source(SOURCE_TWIN);
+}
+
+Test(fetch, a_wait_for_memory_ends_with_its_term)
+{
+    given_back = true;
+    ask(newest, SOURCE_TWIN);
+    fetch_reset(fetches);
+    cr_assert(fetches_none(fetches));
+    cr_assert_eq(reports, 0);
+}
+
+Test(fetch, a_repair_does_not_wait_for_memory)
+{
+    struct wire_fetch m = ask_of(newest, SOURCE_PEER);
+    given_back = true;
+    fetch_repair(fetches, tc, &m);
+    cr_assert(fetches_none(fetches));
 }
 
 Test(fetch, a_repair_does_not_change_where_the_shard_was_restored_from)

@@ -208,6 +208,7 @@ Test(node_pressure, a_fetch_does_not_use_a_slot_that_was_given_back)
     (void)give_all(MEMORY_CRITICAL);
     machine_step(&m, (struct event){.type = EVENT_FETCH, .shard = HELD_SHARD, .version = v(7)});
     cr_assert_eq(action_of(&m, ACTION_FETCH_SLOT)->slot, NONE32);
+    cr_assert_eq(action_of(&m, ACTION_FETCH_SLOT)->refusal, REFUSAL_MEMORY, "so it can be waited for");
 }
 
 Test(node_pressure, takes_back_first_what_saving_lacks)
