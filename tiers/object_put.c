@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Puts a shard file into a store of objects, in parts straight from the slot, each with the CRC that follows from the
- * image's digests: the server refuses what differs, so nothing has to be read back, and a slot that is reused meanwhile
- * spoils nothing. An object appears whole or not at all. What a put that failed has sent is kept for the next one. */
+ * Puts a shard file into a store of objects, in parts straight from the slot. Each part is sent with the CRC that
+ * follows from the digests that the image had when the put began: the put has its own copy of them, so the server
+ * refuses what a slot that is reused meanwhile has in their place. An object appears whole or not at all. What a put
+ * that failed has sent is kept for the next one. */
 #include "tiers/object_kept.h"
 #include "tiers/object_transfer.h"
 #include "tiers/persistent_objects.h"
@@ -20,9 +21,12 @@
 #define WHAT_BYTES      (DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 struct put {
-    struct transfer t; /* first */
-    struct tier_item item;
-    uint64_t epoch; /* of its beginning: once p's differs, this put is given up */
+    struct transfer t;     /* first */
+    struct tier_item item; /* with its own digests: the slot may be reused once this put is given up */
+    uint64_t epoch;        /* of its beginning: once p's differs, this put is given up */
+    atomic_bool canceled;  /* its calls end: it was given up */
+    struct object_call call;
+    struct put *next; /* of those under way */
     tier_done_fn *done;
     void *ctx;
     struct folder dir; /* the version's */
@@ -34,6 +38,7 @@ struct put {
     uint32_t *missing, sends;  /* the parts that are to be sent; their number */
     struct kept_put *obsolete; /* what earlier puts have left */
     struct error outcome;
+    uint32_t crcs[];
 };
 
 static struct put *put_of(struct transfer *t)
@@ -49,6 +54,38 @@ static struct object_store *store_of(const struct put *op)
 static bool is_given_up(const struct transfer *t)
 {
     return ((const struct put *)t)->epoch != atomic_load(&t->p->epoch);
+}
+
+/* ---- those under way, which any thread may give up -------------------------------------------------------------- */
+
+static void link_put(struct put *op)
+{
+    struct persistent *p = op->t.p;
+    pthread_mutex_lock(&p->puts_lock);
+    op->next = p->puts;
+    p->puts = op;
+    pthread_mutex_unlock(&p->puts_lock);
+}
+
+static void unlink_put(const struct put *op)
+{
+    struct persistent *p = op->t.p;
+    pthread_mutex_lock(&p->puts_lock);
+    struct put **at = &p->puts;
+    while (*at != op) {
+        at = &(*at)->next;
+    }
+    *at = op->next;
+    pthread_mutex_unlock(&p->puts_lock);
+}
+
+void objects_give_up(struct persistent *p)
+{
+    pthread_mutex_lock(&p->puts_lock);
+    for (struct put *op = p->puts; op != NULL; op = op->next) {
+        atomic_store(&op->canceled, true);
+    }
+    pthread_mutex_unlock(&p->puts_lock);
 }
 
 static void put_free(struct put *op)
@@ -91,7 +128,7 @@ static void keep(struct put *op)
     }
 }
 
-/* Of a version's shard there is only one content, so an object of its size is this one. */
+/* By its size alone: for one whose put has succeeded here. */
 static tck_status_t find_object(const struct put *op, bool *there_out, struct error *err)
 {
     struct object_info info = {0};
@@ -160,24 +197,43 @@ static void put_finish(struct put *op)
     }
     audit_result(p->audit, AUDIT_WRITE, op->what, &op->outcome);
     keep(op);
+    unlink_put(op);
     op->done(op->ctx, &op->outcome);
     put_free(op);
     persistent_unref(p);
 }
 
-/* The answer may have been lost after the object was made: then the upload is no longer known. One that is left
- * undecided can be finished by the next put. */
+/* Whether the object is this image. Another of its size may be there, from an earlier attempt. */
+static bool is_there(const struct put *op)
+{
+    const struct tier_item *item = &op->item;
+    struct object_store *store = store_of(op);
+    struct error ignored;
+    bool same = false;
+    uint8_t *buffer = persistent_buffer(item->image_bytes);
+    if (buffer == NULL || find_object(op, &same, &ignored) != TCK_OK) {
+        same = false;
+    }
+    for (uint32_t i = 0; i < chunk_count(item->image_bytes) && same; i++) {
+        uint32_t bytes = chunk_size(item->image_bytes, i);
+        same = store->ops->get_range(store, &op->call, op->sent.key, (uint64_t)i * CHUNK_BYTES, buffer, bytes,
+                                     &ignored) == TCK_OK &&
+               crc32c(0, buffer, bytes) == item->crcs[i];
+    }
+    free(buffer);
+    return same;
+}
+
+/* The answer may have been lost after the object was made. An upload that is left undecided can be finished by the next
+ * put. */
 static tck_status_t finish_upload(struct put *op, struct error *err)
 {
     struct object_store *store = store_of(op);
-    struct error why;
-    bool there = false;
     char *id = strdup(op->sent.upload.id);
-    tck_status_t status = store->ops->upload_finish(store, object_folder_call(op->dir.objects), &op->sent.upload,
-                                                    op->sent.parts, op->sent.part_count, err);
-    bool unknown = status == TCK_ERR_TIMEDOUT || status == TCK_ERR_NOENT;
+    tck_status_t status =
+        store->ops->upload_finish(store, &op->call, &op->sent.upload, op->sent.parts, op->sent.part_count, err);
     op->sent.upload.id = NULL;
-    if (status == TCK_OK || (unknown && find_object(op, &there, &why) == TCK_OK && there)) {
+    if (status == TCK_OK || (status == TCK_ERR_TIMEDOUT && is_there(op))) {
         free(id);
         return TCK_OK;
     }
@@ -206,6 +262,9 @@ static tck_status_t end_step(struct transfer *t, uint32_t i, struct error *err)
     struct put *op = put_of(t);
     (void)i;
     abort_obsolete(op);
+    if (is_given_up(t)) { /* a part may have had other content, and the server may not have compared it */
+        return error_set(err, TCK_ERR_CANCELED, "given up");
+    }
     if (!is_complete(op)) {
         failpoint(object, finishing);
         tck_status_t status = finish_upload(op, err);
@@ -217,7 +276,7 @@ static tck_status_t end_step(struct transfer *t, uint32_t i, struct error *err)
     return put_metadata(op, err);
 }
 
-/* What cannot be aborted now is by the next term's coordinator. */
+/* What cannot be aborted now is aborted by the sweep of a later term. This must not be canceled with the put. */
 static tck_status_t abort_step(struct transfer *t, uint32_t i, struct error *err)
 {
     struct put *op = put_of(t);
@@ -306,13 +365,13 @@ static tck_status_t part_step(struct transfer *t, uint32_t i, struct error *err)
 {
     struct put *op = put_of(t);
     struct object_store *store = store_of(op);
-    const struct object_call *call = object_folder_call(op->dir.objects);
     uint32_t crc = 0, number = op->missing[i];
     struct object_bytes part = part_of(op, number, &crc);
     struct object_part sent = {.bytes = part.bytes};
     bool whole = op->sent.part_count == 1;
-    tck_status_t status = whole ? store->ops->put(store, call, op->sent.key, &part, err)
-                                : store->ops->upload_part(store, call, &op->sent.upload, number + 1, &part, &sent, err);
+    tck_status_t status =
+        whole ? store->ops->put(store, &op->call, op->sent.key, &part, err)
+              : store->ops->upload_part(store, &op->call, &op->sent.upload, number + 1, &part, &sent, err);
     status = judge(&part, crc, status, err);
     if (status == TCK_OK) {
         note_sent(op, number, &sent);
@@ -339,13 +398,18 @@ static tck_status_t begin_step(struct transfer *t, uint32_t i, struct error *err
     struct put *op = put_of(t);
     struct object_store *store = store_of(op);
     (void)i;
-    tck_status_t status = audit_intent(t->p->audit, AUDIT_WRITE, op->what, err);
+    tck_status_t status = TCK_OK;
+    if (!hash128_is(digest_root(op->item.crcs, op->item.image_bytes), op->item.root)) {
+        status = error_set(err, TCK_ERR_CORRUPT, "its digests in memory do not match its root");
+    }
+    if (status == TCK_OK) {
+        status = audit_intent(t->p->audit, AUDIT_WRITE, op->what, err);
+    }
     if (status == TCK_OK && is_complete(op)) {
         status = check_complete(op, err);
     }
     if (status == TCK_OK && op->sent.part_count > 1 && op->sent.upload.id == NULL && op->sends > 0) {
-        status =
-            store->ops->upload_begin(store, object_folder_call(op->dir.objects), op->sent.key, &op->sent.upload, err);
+        status = store->ops->upload_begin(store, &op->call, op->sent.key, &op->sent.upload, err);
         failpoint(object, uploading);
     }
     return status;
@@ -387,6 +451,8 @@ static tck_status_t put_prepare(struct put *op, struct error *err)
     op->sent.bytes = op->item.image_bytes;
     tck_status_t status = folder_open(&op->t.p->job, version, &op->dir, err);
     if (status == TCK_OK) {
+        op->call = *object_folder_call(op->dir.objects);
+        op->call.canceled = &op->canceled;
         status = object_folder_key(op->dir.objects, op->name, op->sent.key, err);
     }
     return status == TCK_OK ? find_sent(op, err) : status;
@@ -395,18 +461,23 @@ static tck_status_t put_prepare(struct put *op, struct error *err)
 tck_status_t objects_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
                          struct error *err)
 {
-    struct put *op = calloc(1, sizeof(*op));
+    size_t crcs_bytes = chunk_count(item->image_bytes) * sizeof(uint32_t);
+    struct put *op = calloc(1, sizeof(*op) + crcs_bytes);
     if (op == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a put");
     }
     *op = (struct put){.item = *item, .epoch = atomic_load(&p->epoch), .done = done, .ctx = ctx, .dir = FOLDER_NONE};
+    memcpy(op->crcs, item->crcs, crcs_bytes);
+    op->item.crcs = op->crcs;
     op->t = (struct transfer){
         .p = p, .progress = item->progress, .count = 1, .width = 1, .step = begin_step, .ended = begun};
+    link_put(op);
     tck_status_t status = put_prepare(op, err);
     if (status == TCK_OK) {
         status = transfer_start(&op->t, err);
     }
     if (status != TCK_OK) {
+        unlink_put(op);
         keep(op);
         put_free(op);
         return error_prefix(err, "start a put");

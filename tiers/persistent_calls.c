@@ -25,11 +25,6 @@ void persistent_came_further(const struct persistent *p)
     }
 }
 
-void persistent_give_up(struct persistent *p)
-{
-    atomic_fetch_add(&p->epoch, 1);
-}
-
 void persistent_ref(struct persistent *p)
 {
     p->refs++;
@@ -44,6 +39,7 @@ void persistent_unref(struct persistent *p)
     audit_free(p->audit);
     folder_close(&p->load);
     folder_close(&p->job);
+    pthread_mutex_destroy(&p->puts_lock);
     free(p);
 }
 

@@ -49,6 +49,7 @@ must_check tck_status_t dir_write_file(struct persistent *p, int dir_fd, const c
 must_check tck_status_t dir_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,
                                       tier_done_fn *done, void *ctx, struct error *err);
 void dir_resume(struct persistent *p);
+void dir_give_up(struct persistent *p);
 
 /* ---- persistent_metadata.c ------------------------------------------------------------------------------------- */
 

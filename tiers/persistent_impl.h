@@ -14,9 +14,11 @@
 #include "tiers/term_note.h"
 #include "tiers/uring.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 struct kept_put;
+struct put;
 struct transfer;
 
 /* What is added to a term's file: one of these. */
@@ -43,6 +45,8 @@ struct persistent_ops {
     tck_status_t (*put)(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
                         struct error *err);
     void (*resume)(struct persistent *p);
+    /* Of puts that were given up: their calls under way end. Any thread. */
+    void (*give_up)(struct persistent *p);
     /* Makes a published version of what was put; name is the version's. */
     tck_status_t (*publish)(struct persistent *p, const struct publish_ask *ask, const char *name, struct error *err);
     /* After a publish and before it is reported; the version is published already. */
@@ -69,6 +73,8 @@ struct persistent {
     struct pool *transfers;     /* threads for a store of objects; NULL: none is used, or no loop */
     struct transfer *throttled; /* those that wait for persistent_resume */
     struct kept_put *kept;      /* of puts that have ended, so that nothing is sent twice */
+    pthread_mutex_t puts_lock;
+    struct put *puts; /* into a store of objects, under way; guarded by puts_lock */
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */

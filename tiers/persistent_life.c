@@ -21,6 +21,7 @@ static const struct persistent_ops directory_ops = {
     .note = dir_note,
     .put = dir_put,
     .resume = dir_resume,
+    .give_up = dir_give_up,
     .publish = dir_publish,
     .published = dir_published,
     .sweep = dir_sweep,
@@ -37,6 +38,7 @@ static const struct persistent_ops objects_ops = {
     .note = objects_note,
     .put = objects_put,
     .resume = objects_resume,
+    .give_up = objects_give_up,
     .publish = objects_publish,
     .published = objects_published,
     .sweep = objects_sweep,
@@ -128,6 +130,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
                              .job = FOLDER_NONE,
                              .load = FOLDER_NONE,
                              .refs = 1};
+    pthread_mutex_init(&p->puts_lock, NULL);
     atomic_store(&p->claim_seen, setup->claimed);
     tck_status_t status = open_all(p, setup, err);
     if (status != TCK_OK) {
@@ -205,6 +208,12 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
 void persistent_resume(struct persistent *p)
 {
     p->ops->resume(p);
+}
+
+void persistent_give_up(struct persistent *p)
+{
+    atomic_fetch_add(&p->epoch, 1); /* first: whoever is canceled must see why */
+    p->ops->give_up(p);
 }
 
 tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err)

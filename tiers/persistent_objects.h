@@ -34,6 +34,7 @@ must_check tck_status_t objects_note(struct persistent *p, uint64_t term, const 
 must_check tck_status_t objects_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
                                     struct error *err);
 void objects_resume(struct persistent *p);
+void objects_give_up(struct persistent *p);
 /* As dir_read_file. */
 must_check tck_status_t objects_read_file(struct persistent *p, const struct folder *dir, const char *name,
                                           struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err);

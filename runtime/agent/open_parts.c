@@ -59,6 +59,7 @@ void close_term(struct agent *agent)
 {
     struct term_context *tc = agent->term_context;
     tc->closed = true;
+    drain_decided(agent->drain);
     memset(tc->peers, 0, tc->world.node_count * sizeof(*tc->peers)); /* peers outside the next world are released */
     recover_end(agent->recoveries);
     fetch_reset(agent->fetches);
@@ -119,6 +120,7 @@ static void save_dir_checked(void *ctx)
 
 static void decided(const struct term_context *tc)
 {
+    drain_decided(tc->needs.agent->drain);
     trainers_decided(tc);
     tally_decided(&tc->needs.agent->tally, node_decision(tc->node), clock_ms());
     trace_decided(tc->needs.agent->trace, tc);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OBJECTS_MAX  4096
 #define UPLOADS_MAX  64
@@ -171,14 +172,28 @@ static tck_status_t timed_out(const char *what, const char *key, struct error *e
     return error_set(err, TCK_ERR_TIMEDOUT, "%s %s: no answer (tried 3 times)", what, key);
 }
 
+static bool is_canceled(struct object_store *s, const struct object_call *call)
+{
+    return atomic_load(&((struct client *)s)->canceled) ||
+           (call != NULL && call->canceled != NULL && atomic_load(call->canceled));
+}
+
+static void wait_until_canceled(struct object_store *s, const struct object_call *call)
+{
+    pthread_mutex_unlock(&memory_of(s)->lock);
+    while (!is_canceled(s, call)) {
+        usleep(1000);
+    }
+    pthread_mutex_lock(&memory_of(s)->lock);
+}
+
 /* Begins a call: takes the lock. *effect: whether it takes effect; the status is what the call ends with, if it is not
  * decided by the effect. */
 static tck_status_t begin(struct object_store *s, const struct object_call *call, enum memory_op op, const char *key,
                           const struct object_bytes *value, bool *effect, struct error *err)
 {
     struct memory *m = memory_of(s);
-    bool canceled = atomic_load(&((struct client *)s)->canceled) ||
-                    (call != NULL && call->canceled != NULL && atomic_load(call->canceled));
+    bool canceled = is_canceled(s, call);
     pthread_mutex_lock(&m->lock);
     m->calls[index_of(op)]++;
     *effect = !canceled;
@@ -192,6 +207,10 @@ static tck_status_t begin(struct object_store *s, const struct object_call *call
     *effect = f->fault == MEMORY_LOST || f->fault == MEMORY_TWICE || f->fault == MEMORY_WRONG;
     if (f->fault == MEMORY_LATE || f->fault == MEMORY_TWICE) {
         postpone(m, op, key, value);
+    }
+    if (f->fault == MEMORY_HANGS) {
+        wait_until_canceled(s, call);
+        return error_set(err, TCK_ERR_CANCELED, "%s: canceled", key);
     }
     if (f->fault == MEMORY_DENIED) {
         return error_set(err, TCK_ERR_DENIED, "%s: HTTP 403, AccessDenied", key);

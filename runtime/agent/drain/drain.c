@@ -23,6 +23,7 @@
 struct drain {
     struct drain_setup needs;
     struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
+    struct drain_op *writing; /* this node's part that was begun last; NULL: it has ended, or was given up */
     struct drain_counts counts;
 };
 
@@ -43,12 +44,14 @@ static void drain_next(struct drain_op *op);
 static void drain_end(struct drain_op *op, bool ok)
 {
     struct term_context *tc = op->tc;
+    struct drain *drain = op->drain;
+    drain->writing = drain->writing == op ? NULL : drain->writing;
     struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = ok};
     if (!storage_ignored(&op->storage)) {
         driver_step_node(tc, &event);
     }
     storage_end(&op->storage);
-    pacing_end(op->drain->needs.pacing, LANE_DRAIN);
+    pacing_end(drain->needs.pacing, LANE_DRAIN);
     free(op);
 }
 
@@ -91,6 +94,14 @@ static struct error with_rank(const struct drain_op *op, const struct error *out
         error_prefix(&named, "rank %" PRIu32, world->shard_ranks[world->shards[shard].first_rank]);
     }
     return named;
+}
+
+void drain_decided(struct drain *drain)
+{
+    if (drain->writing != NULL && is_over(drain->writing)) {
+        drain->writing = NULL;
+        persistent_give_up(drain->needs.persistent);
+    }
 }
 
 static void file_done(void *ctx, const struct error *outcome)
@@ -179,6 +190,7 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     *op = (struct drain_op){.drain = drain, .tc = tc, .version = version, .attempt = a->attempt};
     op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
     storage_begin(&op->storage, drain->needs.storage_ops, tc);
+    drain->writing = op;
     pacing_begin(drain->needs.pacing, LANE_DRAIN, version, bytes_here(tc));
     failpoint(drain, begun);
     drain_next(op);

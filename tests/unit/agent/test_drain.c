@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The end of a publish, on the coordinator's node, which is the only one here and owns the only shard. */
+ * The end of a publish and of a write, on the coordinator's node, which is the only one here and owns the only shard.
+ */
 #include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
@@ -15,6 +16,8 @@
 #include "one_node.h"
 #include "tiers/memory.h"
 #include "tiers/persistent.h"
+#include "tiers/segment.h"
+#include "tiers/slot_header.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -133,16 +136,23 @@ bool storage_hangs(const struct storage_ops *ops, const char *what, struct error
     return false;
 }
 
+static tier_done_fn *put_done;
+static void *put_ctx;
+static uint32_t given_up;
+
 tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
                             struct error *err)
 {
-    (void)p, (void)item, (void)done, (void)ctx;
-    return error_set(err, TCK_ERR_IO, "nothing is written here");
+    (void)p, (void)item, (void)err;
+    put_done = done;
+    put_ctx = ctx;
+    return TCK_OK;
 }
 
 void persistent_give_up(struct persistent *p)
 {
     (void)p;
+    given_up++;
 }
 
 tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done, void *ctx,
@@ -181,6 +191,8 @@ static void set_up(void)
     strcpy(config.job, "job");
     cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+    struct slot_header copy = {.state = SLOT_VERIFIED, .version = version, .root = {7, 7}, .to_storage = true};
+    segment_write_header(segment, 0, &copy);
     struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
     struct decision decision = {.term = TERM,
                                 .seq = 9,
@@ -262,4 +274,51 @@ Test(drain, a_newer_term_that_a_late_publish_finds_claimed_is_adopted)
     refuse_for(NEWER);
     cr_assert_eq((int)told.type, 0, "a late outcome was passed on");
     cr_assert_eq(adopted, NEWER);
+}
+
+/* ---- writes ------------------------------------------------------------------------------------------------------ */
+
+static void begin_write(uint64_t attempt)
+{
+    struct action begin = {.type = ACTION_DRAIN, .version = version, .attempt = attempt};
+    struct event learned = {.type = EVENT_DECISION, .term = TERM, .decision = *coordinator_decision(tc->coordinator)};
+    published(published_ctx, &(struct error){.code = TCK_OK});
+    node_step(tc->node, &learned, &tc->actions);
+    put_done = NULL;
+    drain_begin(drain, tc, &begin);
+    cr_assert_not_null(put_done, "nothing is written");
+}
+
+static void end_write(void)
+{
+    struct error err = {0};
+    (void)error_set(&err, TCK_ERR_CANCELED, "given up");
+    put_done(put_ctx, &err);
+}
+
+Test(drain, a_write_goes_on_while_it_is_wanted)
+{
+    begin_write(1);
+    drain_decided(drain);
+    cr_assert_eq(given_up, 0);
+    end_write();
+}
+
+/* Otherwise it would go on while its slot is filled with another version. */
+Test(drain, a_write_is_given_up_once_when_its_term_is_over)
+{
+    begin_write(1);
+    ignored = true;
+    drain_decided(drain);
+    drain_decided(drain);
+    cr_assert_eq(given_up, 1);
+    end_write();
+}
+
+Test(drain, a_write_is_given_up_when_its_attempt_was_abandoned)
+{
+    begin_write(2); /* the decision is the first one's */
+    drain_decided(drain);
+    cr_assert_eq(given_up, 1);
+    end_write();
 }

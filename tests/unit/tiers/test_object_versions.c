@@ -352,6 +352,15 @@ Test(versions, a_lost_answer_to_the_end_of_an_upload_is_no_error)
     expect(put(two, 0), TCK_ERR_TIMEDOUT, NULL);
 }
 
+Test(versions, another_object_of_the_same_size_is_not_taken_for_the_one_whose_answer_was_lost)
+{
+    struct tier_item other = item_of(two, 0);
+    memory_store_set(objects_store, shard_key(one, 0), other.image, other.image_bytes);
+    fail(MEMORY_FINISH, "", MEMORY_NEVER);
+    expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
+    item_free(&other);
+}
+
 Test(versions, a_manifest_whose_answer_was_lost_is_found_by_the_next_attempt)
 {
     expect(put(one, 0), TCK_OK, NULL);
@@ -787,6 +796,51 @@ Test(versions, a_throttled_put_ends_when_it_is_given_up)
     cr_assert_eq(objects_err.code, TCK_ERR_CANCELED, "%s", objects_err.text);
     cr_assert_eq(memory_store_uploads(objects_store), 0);
     item_free(&item);
+}
+
+/* The server accepts the new bytes with the new digests, so the old version would have the new one's content. */
+Test(versions, a_slot_that_is_filled_again_during_a_put_makes_no_object)
+{
+    struct tier_item item = begin_throttled(), other = item_of(two, 0);
+    memcpy(item.image, other.image, item.image_bytes);
+    memcpy(item.crcs, other.crcs, chunk_count(item.image_bytes) * sizeof(*item.crcs));
+    refuses = false;
+    persistent_resume(tier);
+    expect(objects_wait(TCK_OK), TCK_ERR_CORRUPT, "of 3");
+    cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
+    item_free(&item);
+    item_free(&other);
+}
+
+Test(versions, a_slot_whose_digests_are_not_those_of_its_root_is_not_put)
+{
+    struct tier_item item = item_of(one, 0);
+    item.image[5] ^= 1;
+    item.crcs[0] = crc32c(0, item.image, chunk_size(item.image_bytes, 0));
+    objects_err = (struct error){0};
+    expect(objects_wait(persistent_put(tier, &item, objects_ended, &objects_err, &objects_err)), TCK_ERR_CORRUPT,
+           "do not match its root");
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_BEGIN | MEMORY_PART), 0);
+    item_free(&item);
+}
+
+static void give_up_after_a_part(void *ctx, enum memory_op op, const char *key)
+{
+    (void)ctx;
+    (void)key;
+    if (op == MEMORY_PART) {
+        persistent_give_up(tier);
+    }
+}
+
+/* Otherwise it would be sent from a slot that has another content by then, as often as the client tries. */
+Test(versions, a_call_that_hangs_ends_when_its_put_is_given_up)
+{
+    fail(MEMORY_PART, "", MEMORY_HANGS);
+    memory_store_watch(objects_store, give_up_after_a_part, NULL);
+    expect(put(one, 0), TCK_ERR_CANCELED, NULL);
+    cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
+    cr_assert_eq(memory_store_uploads(objects_store), 0);
 }
 
 Test(versions, a_throttled_put_ends_with_the_tier)
