@@ -233,6 +233,10 @@ bool term_note_names_nobody(const struct folder *job, uint64_t term, tck_status_
     struct error ignored = {0};
     uint64_t bytes;
     term_name(term, name);
+    if (job->objects != NULL) { /* where a refusal says nothing about what is there */
+        return status == TCK_ERR_PROTO ||
+               (status == TCK_ERR_NOENT && folder_size(job, name, &bytes, &ignored) == TCK_ERR_NOENT);
+    }
     return status == TCK_ERR_PROTO || status == TCK_ERR_NOENT ||
            (status == TCK_ERR_DENIED && folder_size(job, name, &bytes, &ignored) == TCK_ERR_DENIED);
 }

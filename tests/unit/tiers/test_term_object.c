@@ -215,6 +215,20 @@ Test(terms, the_agents_that_joined_replace_the_claimer)
     term_holders_free(&holders);
 }
 
+Test(terms, a_holder_that_may_not_be_read_is_not_nobody)
+{
+    struct term_holders holders = {0};
+    claim(tier);
+    const struct memory_failure refusal = {
+        .ops = MEMORY_GET | MEMORY_HEAD, .key = "term.1", .fault = MEMORY_DENIED, .count = 100};
+    memory_store_fail(objects_store, &refusal);
+    cr_assert_eq(persistent_term_holders(tier, &holders, &objects_err), TCK_ERR_DENIED, "%s", objects_err.text);
+    memory_store_heal(objects_store);
+    cr_assert_eq(persistent_note_holder(tier, 1, &(struct term_holder){.node = "n0"}, &objects_err), TCK_OK);
+    fail(MEMORY_GET, "term.1.holder", MEMORY_GONE);
+    cr_assert_eq(persistent_term_holders(tier, &holders, &objects_err), TCK_ERR_NOENT, "%s", objects_err.text);
+}
+
 Test(terms, notes_of_several_writers_are_all_kept)
 {
     const struct term_holder holder = {.node = "n0", .joined = true};
