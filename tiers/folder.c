@@ -10,6 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A store calls an answer that makes no sense corrupt, too. That says nothing about what is stored, which callers take
+ * TCK_ERR_CORRUPT and TCK_ERR_PROTO for. */
+static tck_status_t of_call(tck_status_t status, struct error *err)
+{
+    return status == TCK_ERR_CORRUPT || status == TCK_ERR_PROTO ? (err->code = TCK_ERR_IO) : status;
+}
+
 /* ---- folders --------------------------------------------------------------------------------------------------- */
 
 bool folder_is(const struct folder *folder)
@@ -55,7 +62,7 @@ tck_status_t folder_open(const struct folder *folder, const char *name, struct f
 
 tck_status_t folder_list(const struct folder *folder, struct names *out, struct error *err)
 {
-    return folder->objects != NULL ? object_folder_list(folder->objects, "", out, err)
+    return folder->objects != NULL ? of_call(object_folder_list(folder->objects, "", out, err), err)
                                    : safe_fs_list(folder->fd, out, err);
 }
 
@@ -76,7 +83,7 @@ static void keep_beginning(struct names *names, const char *beginning)
 tck_status_t folder_list_some(const struct folder *folder, const char *beginning, struct names *out, struct error *err)
 {
     if (folder->objects != NULL) {
-        return object_folder_list(folder->objects, beginning, out, err);
+        return of_call(object_folder_list(folder->objects, beginning, out, err), err);
     }
     tck_status_t status = safe_fs_list(folder->fd, out, err);
     if (status == TCK_OK) {
@@ -87,12 +94,12 @@ tck_status_t folder_list_some(const struct folder *folder, const char *beginning
 
 tck_status_t folder_gather(const struct folder *folder, struct error *err)
 {
-    return folder->objects != NULL ? object_folder_gather(folder->objects, err) : TCK_OK;
+    return folder->objects != NULL ? of_call(object_folder_gather(folder->objects, err), err) : TCK_OK;
 }
 
 tck_status_t folder_size(const struct folder *folder, const char *name, uint64_t *bytes_out, struct error *err)
 {
-    return folder->objects != NULL ? object_folder_size(folder->objects, name, bytes_out, err)
+    return folder->objects != NULL ? of_call(object_folder_size(folder->objects, name, bytes_out, err), err)
                                    : safe_fs_size(folder->fd, name, bytes_out, err);
 }
 
@@ -100,27 +107,28 @@ tck_status_t folder_size(const struct folder *folder, const char *name, uint64_t
 tck_status_t folder_read(const struct folder *folder, const char *name, size_t max, char **text_out, size_t *len_out,
                          struct error *err)
 {
-    return folder->objects != NULL ? object_folder_read(folder->objects, name, max, text_out, len_out, err)
-                                   : safe_fs_read(folder->fd, name, max, text_out, len_out, err);
+    return folder->objects != NULL
+               ? of_call(object_folder_read(folder->objects, name, max, text_out, len_out, err), err)
+               : safe_fs_read(folder->fd, name, max, text_out, len_out, err);
 }
 
 tck_status_t folder_write(const struct folder *folder, const char *name, const void *data, size_t len,
                           struct error *err)
 {
-    return folder->objects != NULL ? object_folder_write(folder->objects, name, data, len, err)
+    return folder->objects != NULL ? of_call(object_folder_write(folder->objects, name, data, len, err), err)
                                    : safe_fs_write(folder->fd, name, data, len, err);
 }
 
 tck_status_t folder_create(const struct folder *folder, const char *name, const void *data, size_t len,
                            struct error *err)
 {
-    return folder->objects != NULL ? object_folder_create(folder->objects, name, data, len, err)
+    return folder->objects != NULL ? of_call(object_folder_create(folder->objects, name, data, len, err), err)
                                    : safe_fs_create(folder->fd, name, data, len, err);
 }
 
 tck_status_t folder_remove(const struct folder *folder, const char *name, struct error *err)
 {
-    return folder->objects != NULL ? object_folder_remove(folder->objects, name, err)
+    return folder->objects != NULL ? of_call(object_folder_remove(folder->objects, name, err), err)
                                    : safe_fs_unlink(folder->fd, name, err);
 }
 
@@ -188,12 +196,24 @@ void folder_file_forget_cached(const struct folder_file *file)
     }
 }
 
+/* Too few bytes are damage only if the object has no more of them. */
+static tck_status_t read_object(const struct folder_file *file, uint64_t offset, void *buffer, size_t bytes,
+                                struct error *err)
+{
+    uint64_t size = UINT64_MAX;
+    struct error ignored;
+    tck_status_t status = object_folder_read_at(file->in, file->name, offset, buffer, bytes, err);
+    bool ends = status == TCK_ERR_CORRUPT && object_folder_size(file->in, file->name, &size, &ignored) == TCK_OK &&
+                (offset > size || bytes > size - offset);
+    return ends ? status : of_call(status, err);
+}
+
 tck_status_t folder_file_read(const struct folder_file *file, uint64_t offset, void *buffer, size_t bytes,
                               struct error *err)
 {
     size_t got = 0;
     if (file->in != NULL) {
-        return object_folder_read_at(file->in, file->name, offset, buffer, bytes, err);
+        return read_object(file, offset, buffer, bytes, err);
     }
     while (got < bytes) {
         ssize_t rc = pread(file->fd, (uint8_t *)buffer + got, bytes - got, (off_t)(offset + got));

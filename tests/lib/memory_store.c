@@ -212,6 +212,9 @@ static tck_status_t begin(struct object_store *s, const struct object_call *call
         wait_until_canceled(s, call);
         return error_set(err, TCK_ERR_CANCELED, "%s: canceled", key);
     }
+    if (f->fault == MEMORY_GARBLED) {
+        return error_set(err, TCK_ERR_CORRUPT, "%s: the answer makes no sense", key);
+    }
     if (f->fault == MEMORY_DENIED) {
         return error_set(err, TCK_ERR_DENIED, "%s: HTTP 403, AccessDenied", key);
     }

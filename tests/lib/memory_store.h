@@ -26,9 +26,10 @@ enum memory_fault {
                    */
     MEMORY_TWICE, /* put, create, remove: it takes effect, and once more with memory_store_deliver */
     MEMORY_DENIED,
-    MEMORY_GONE,  /* no such bucket */
-    MEMORY_HANGS, /* it takes no effect, and ends only when it is canceled */
-    MEMORY_WRONG, /* get: other bytes than are there; a part: others have arrived than were sent */
+    MEMORY_GONE,    /* no such bucket */
+    MEMORY_GARBLED, /* it takes no effect, and the answer makes no sense: TCK_ERR_CORRUPT */
+    MEMORY_HANGS,   /* it takes no effect, and ends only when it is canceled */
+    MEMORY_WRONG,   /* get: other bytes than are there; a part: others have arrived than were sent */
 };
 
 /* Which calls fail. */

@@ -335,6 +335,39 @@ Test(versions, what_cannot_be_read_is_not_missing)
     expect(load(one, 0), TCK_ERR_CORRUPT, NULL);
 }
 
+static enum standing standing(void)
+{
+    struct survey survey;
+    cr_assert_eq(persistent_survey(tier, &survey, &objects_err), TCK_OK, "%s", objects_err.text);
+    cr_assert_eq(survey.count, 1);
+    enum standing of = survey.candidates[0].standing;
+    survey_free(&survey);
+    return of;
+}
+
+Test(versions, an_answer_that_makes_no_sense_proves_no_damage)
+{
+    make(one);
+    fail(MEMORY_GET, MANIFEST_NAME, MEMORY_GARBLED);
+    cr_assert_eq(standing(), STANDING_UNREADABLE);
+    fail(MEMORY_LIST, "/v", MEMORY_GARBLED);
+    cr_assert_eq(standing(), STANDING_UNREADABLE);
+    fail(MEMORY_GET, "shard-", MEMORY_GARBLED);
+    expect(load(one, 0), TCK_ERR_IO, "makes no sense");
+    cr_assert_eq(standing(), STANDING_GOOD);
+}
+
+Test(versions, a_garbled_listing_after_the_manifest_was_made_does_not_unpublish)
+{
+    const struct memory_failure second = {
+        .ops = MEMORY_LIST, .key = "/v", .fault = MEMORY_GARBLED, .skip = 1, .count = 1};
+    expect(put(one, 0), TCK_OK, NULL);
+    expect(put(one, 1), TCK_OK, NULL);
+    memory_store_fail(objects_store, &second);
+    expect(publish(one, term), TCK_OK, NULL);
+    cr_assert(published(one));
+}
+
 Test(versions, a_failed_part_names_itself_and_its_object)
 {
     fail(MEMORY_PART, "", MEMORY_DENIED);
