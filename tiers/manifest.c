@@ -43,6 +43,19 @@ bool manifest_is_name_in_version(const char *name)
     return strcmp(name, MANIFEST_NAME) == 0 || strcmp(name, METADATA_NAME) == 0 || manifest_is_file_name(name);
 }
 
+bool manifest_has_name(const struct manifest *manifest, const char *name)
+{
+    if (strcmp(name, MANIFEST_NAME) == 0 || (manifest->metadata.bytes > 0 && strcmp(name, METADATA_NAME) == 0)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        if (strcmp(name, manifest->files[i].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void manifest_free(struct manifest *manifest)
 {
     free(manifest->metadata.crcs);

@@ -36,6 +36,8 @@ void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME]);
 bool manifest_is_file_name(const char *name);
 /* Whether a version may have a file of this name. */
 bool manifest_is_name_in_version(const char *name);
+/* Whether its version has a file of this name. */
+bool manifest_has_name(const struct manifest *manifest, const char *name);
 /* NUL-terminated text; the caller frees it. */
 must_check tck_status_t manifest_print(const struct manifest *manifest, char **text_out, size_t *len_out,
                                        struct error *err);

@@ -11,12 +11,19 @@
 
 /* ---- one folder ------------------------------------------------------------------------------------------------ */
 
-/* Fails if there is a foreign object. The caller frees the names. */
-static tck_status_t list_ours(const struct folder *dir, struct names *out, struct error *err)
+static bool is_ours(const struct manifest *manifest, const char *name)
+{
+    return manifest != NULL ? manifest_has_name(manifest, name) : manifest_is_name_in_version(name);
+}
+
+/* Fails if there is a foreign object: one that the manifest does not name, or, where there is none (NULL), that has no
+ * name of ours. The caller frees the names. */
+static tck_status_t list_ours(const struct folder *dir, const struct manifest *manifest, struct names *out,
+                              struct error *err)
 {
     tck_status_t status = folder_list(dir, out, err);
     for (size_t i = 0; status == TCK_OK && i < out->count; i++) {
-        if (!manifest_is_name_in_version(out->names[i])) {
+        if (!is_ours(manifest, out->names[i])) {
             status = error_set(err, TCK_ERR_DENIED, "contains %s, which Tierckpt did not create", out->names[i]);
             names_free(out);
         }
@@ -24,6 +31,7 @@ static tck_status_t list_ours(const struct folder *dir, struct names *out, struc
     return status;
 }
 
+/* The manifest once more at the end: a coordinator whose term is over may have created it after it was deleted. */
 static tck_status_t remove_names(const struct persistent *p, const struct folder *dir, const struct names *names,
                                  struct error *err)
 {
@@ -33,7 +41,7 @@ static tck_status_t remove_names(const struct persistent *p, const struct folder
         status = strcmp(names->names[i], MANIFEST_NAME) == 0 ? TCK_OK : folder_remove(dir, names->names[i], err);
         persistent_came_further(p);
     }
-    return status;
+    return status == TCK_OK ? folder_remove(dir, MANIFEST_NAME, err) : status;
 }
 
 static tck_status_t delete_names(const struct persistent *p, const char *name, const struct folder *dir,
@@ -62,8 +70,8 @@ tck_status_t objects_delete_version(const struct persistent *p, struct version v
     }
     status = version_manifest(&dir, p->config->job, version, &manifest, err);
     if (status == TCK_OK) {
+        status = list_ours(&dir, &manifest, &names, err);
         manifest_free(&manifest);
-        status = list_ours(&dir, &names, err);
     }
     if (status == TCK_OK) {
         status = delete_names(p, name, &dir, &names, err);
@@ -81,29 +89,46 @@ static bool is_swept(const char *name, uint64_t term, struct version keep)
     return version_dir_parse(name, &version) && version.term <= term && !version_is(version, keep);
 }
 
-/* Deletes what was put for a version that was never published, or that is published no longer. */
+static bool has(const struct names *names, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the listing shows something to sweep: objects without a manifest, or a manifest without any object that it
+ * names, which a request to publish has left that arrived after an earlier sweep. */
+static bool is_remainder(const struct names *names)
+{
+    bool alone = names->count == 1 || (names->count == 2 && has(names, METADATA_NAME));
+    return names->count > 0 && (!has(names, MANIFEST_NAME) || alone);
+}
+
+/* Deletes what was put for a version that was never published, or that is published no longer. One listing decides, so
+ * that a version that is published meanwhile is seen as a whole or not at all. */
 static tck_status_t sweep_version(const struct persistent *p, const char *name, struct error *err)
 {
     struct folder dir;
     struct names names = {0};
-    uint64_t bytes;
     tck_status_t status = folder_open(&p->job, name, &dir, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = folder_size(&dir, MANIFEST_NAME, &bytes, err);
-    if (status == TCK_ERR_NOENT) {
-        status = list_ours(&dir, &names, err);
-        if (status == TCK_OK) {
+    status = list_ours(&dir, NULL, &names, err);
+    if (status == TCK_OK) {
+        if (is_remainder(&names)) {
             status = delete_names(p, name, &dir, &names, err);
-            names_free(&names);
         }
+        names_free(&names);
     }
     folder_close(&dir);
     return status;
 }
 
-static tck_status_t sweep_versions(const struct persistent *p, uint64_t term, struct version keep, struct error *err)
+static tck_status_t sweep_versions(struct persistent *p, uint64_t term, struct version keep, struct error *err)
 {
     struct names names;
     struct error why;
@@ -112,7 +137,13 @@ static tck_status_t sweep_versions(const struct persistent *p, uint64_t term, st
         return status;
     }
     for (size_t i = 0; i < names.count; i++) {
-        if (is_swept(names.names[i], term, keep) && sweep_version(p, names.names[i], &why) != TCK_OK) {
+        if (!is_swept(names.names[i], term, keep)) {
+            continue;
+        }
+        pthread_mutex_lock(&p->versions_lock); /* this term may be publishing one of an older term that it restored */
+        status = sweep_version(p, names.names[i], &why);
+        pthread_mutex_unlock(&p->versions_lock);
+        if (status != TCK_OK) {
             log_warn("%s/%s/%s: what was not published cannot be removed: %s", p->config->save_dir, p->config->job,
                      names.names[i], why.text);
         }

@@ -21,7 +21,8 @@ static tck_status_t check_files(struct persistent *p, const char *name, const st
 }
 
 /* A start that has claimed a newer term since it was last looked for deletes what is not published, and may have begun
- * that before the manifest was there. Then this version must not stay: it would be found damaged. */
+ * that before the manifest was there. Then this version must not stay: it would be found damaged. Only a listing that
+ * lacks a file proves that; after any other error it stays. */
 static tck_status_t check_still_whole(struct persistent *p, const char *name, const struct folder *dir,
                                       const struct manifest *manifest, struct error *err)
 {
@@ -40,8 +41,8 @@ static tck_status_t check_still_whole(struct persistent *p, const char *name, co
     return error_set(err, TCK_ERR_DENIED, "its files were deleted while it was published: another term has begun");
 }
 
-static tck_status_t create_manifest(struct persistent *p, const char *name, const struct folder *dir,
-                                    const struct manifest *manifest, struct error *err)
+static tck_status_t create_manifest(struct persistent *p, const struct publish_ask *ask, const char *name,
+                                    const struct folder *dir, const struct manifest *manifest, struct error *err)
 {
     char *text = NULL;
     size_t len = 0;
@@ -56,6 +57,9 @@ static tck_status_t create_manifest(struct persistent *p, const char *name, cons
         if (outcome.code == TCK_OK) {
             failpoint(object, published);
             outcome.code = check_still_whole(p, name, dir, manifest, &outcome);
+        }
+        if (outcome.code == TCK_OK) { /* a sweep that began before may still delete it */
+            outcome.code = check_not_superseded(p, ask, &outcome);
         }
         audit_result(p->audit, AUDIT_PUBLISH, name, &outcome);
         status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);
@@ -73,6 +77,7 @@ tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask
     if (status != TCK_OK) {
         return status;
     }
+    pthread_mutex_lock(&p->versions_lock);
     status = version_check_files(&dir, ask->manifest, err);
     if (status == TCK_OK) {
         status = metadata_describe(&dir, &whole.metadata, err);
@@ -81,8 +86,9 @@ tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask
         status = check_not_superseded(p, ask, err);
     }
     if (status == TCK_OK) {
-        status = create_manifest(p, name, &dir, &whole, err);
+        status = create_manifest(p, ask, name, &dir, &whole, err);
     }
+    pthread_mutex_unlock(&p->versions_lock);
     free(whole.metadata.crcs);
     folder_close(&dir);
     return status;

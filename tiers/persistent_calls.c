@@ -40,6 +40,7 @@ void persistent_unref(struct persistent *p)
     folder_close(&p->load);
     folder_close(&p->job);
     pthread_mutex_destroy(&p->puts_lock);
+    pthread_mutex_destroy(&p->versions_lock);
     free(p);
 }
 

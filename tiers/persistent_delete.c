@@ -120,16 +120,7 @@ tck_status_t delete_dir(const struct persistent *p, const struct deletion *delet
 
 static bool is_of_version(const void *ctx, const char *name)
 {
-    const struct manifest *manifest = ctx;
-    if (strcmp(name, MANIFEST_NAME) == 0 || (manifest->metadata.bytes > 0 && strcmp(name, METADATA_NAME) == 0)) {
-        return true;
-    }
-    for (uint32_t i = 0; i < manifest->file_count; i++) {
-        if (strcmp(name, manifest->files[i].name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return manifest_has_name(ctx, name);
 }
 
 /* A version in the trash consisted only of our files when it was un-published. If its manifest is damaged, or a crash

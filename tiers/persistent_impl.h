@@ -74,7 +74,8 @@ struct persistent {
     struct transfer *throttled; /* those that wait for persistent_resume */
     struct kept_put *kept;      /* of puts that have ended, so that nothing is sent twice */
     pthread_mutex_t puts_lock;
-    struct put *puts; /* into a store of objects, under way; guarded by puts_lock */
+    pthread_mutex_t versions_lock; /* of a store of objects: held while one is swept or gets its manifest */
+    struct put *puts;              /* into a store of objects, under way; guarded by puts_lock */
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */

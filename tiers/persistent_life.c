@@ -131,6 +131,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
                              .load = FOLDER_NONE,
                              .refs = 1};
     pthread_mutex_init(&p->puts_lock, NULL);
+    pthread_mutex_init(&p->versions_lock, NULL);
     atomic_store(&p->claim_seen, setup->claimed);
     tck_status_t status = open_all(p, setup, err);
     if (status != TCK_OK) {

@@ -169,7 +169,7 @@ static tck_status_t write_entry(struct entry *e, struct error *err)
     case ENTRY_ENDED:
         return persistent_note_end(p, e->term, err);
     case ENTRY_SWEEP:
-        return persistent_sweep(p, e->term, VERSION_NONE, err);
+        return persistent_sweep(p, e->term, e->version, err);
     }
     return TCK_ERR_INTERNAL;
 }
@@ -409,8 +409,8 @@ void metadata_note_end(struct metadata *md, struct term_context *tc)
 void metadata_sweep_stage(struct metadata *md, const struct term_context *tc)
 {
     if (tc->coordinator != NULL) {
-        note(md, ENTRY_SWEEP, tc->world.term - 1,
-             VERSION_NONE); /* not of this term, which may start to drain in the meantime */
+        /* Not of this term, which may start to drain in the meantime, nor what it drains of an older one. */
+        note(md, ENTRY_SWEEP, tc->world.term - 1, coordinator_decision(tc->coordinator)->base);
     }
 }
 

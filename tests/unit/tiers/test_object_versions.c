@@ -573,6 +573,93 @@ Test(versions, the_manifest_is_deleted_first_and_a_later_term_sweeps_the_rest)
     cr_assert_eq(listed(NULL), 1);
 }
 
+static void create_during_sweep(void *ctx, enum memory_op op, const char *key)
+{
+    if (op == MEMORY_REMOVE && strstr(key, MANIFEST_NAME) != NULL && !*(bool *)ctx) {
+        struct manifest m = manifest_of(one);
+        char *text;
+        size_t len;
+        *(bool *)ctx = true;
+        cr_assert_eq(manifest_print(&m, &text, &len, &objects_err), TCK_OK);
+        memory_store_set(objects_store, key_of(one, MANIFEST_NAME), text, len);
+        free(text);
+        manifest_free(&m);
+    }
+}
+
+Test(versions, a_manifest_that_is_made_during_a_sweep_does_not_outlive_its_files)
+{
+    bool made = false;
+    expect(put(one, 0), TCK_OK, NULL);
+    expect(put(one, 1), TCK_OK, NULL);
+    memory_store_watch(objects_store, create_during_sweep, &made);
+    cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
+    cr_assert(made && !published(one));
+}
+
+static void create_after_head(void *ctx, enum memory_op op, const char *key)
+{
+    if (op == MEMORY_HEAD && strcmp(key, key_of(one, MANIFEST_NAME)) == 0) {
+        create_during_sweep(ctx, MEMORY_REMOVE, key);
+    }
+}
+
+/* The question for the manifest and the listing must not be two. */
+Test(versions, a_version_that_is_published_right_before_it_is_listed_is_not_swept)
+{
+    bool made = false;
+    expect(put(one, 0), TCK_OK, NULL);
+    expect(put(one, 1), TCK_OK, NULL);
+    memory_store_watch(objects_store, create_after_head, &made);
+    cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
+    memory_store_watch(objects_store, NULL, NULL);
+    make(two);
+    cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
+    cr_assert(published(two) && verify(two) == TCK_OK);
+    cr_assert(!made || published(one));
+}
+
+Test(versions, a_manifest_without_any_of_its_files_is_swept)
+{
+    make(one);
+    memory_store_set(objects_store, shard_key(one, 0), NULL, 0);
+    cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
+    cr_assert(published(one), "with one file left it is damaged, and that is for its user to see");
+    memory_store_set(objects_store, shard_key(one, 1), NULL, 0);
+    cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
+    cr_assert_not(published(one));
+}
+
+static void claim_next(void *ctx, enum memory_op op, const char *key)
+{
+    (void)ctx;
+    if (op == MEMORY_CREATE && strstr(key, MANIFEST_NAME) != NULL) {
+        memory_store_set(objects_store, OBJECTS_JOB "/term.7", "{}", 2);
+    }
+}
+
+Test(versions, a_term_that_is_claimed_while_the_manifest_is_made_ends_the_publish)
+{
+    expect(put(one, 0), TCK_OK, NULL);
+    expect(put(one, 1), TCK_OK, NULL);
+    memory_store_watch(objects_store, claim_next, NULL);
+    expect(publish(one, term), TCK_ERR_DENIED, "is over");
+}
+
+Test(versions, a_file_that_the_manifest_does_not_name_is_not_deleted_with_its_version)
+{
+    struct published *removed = NULL;
+    size_t count = 0;
+    char name[MANIFEST_FILE_NAME];
+    make(one);
+    make(two);
+    manifest_file_name((struct hash128){7, 7}, name);
+    memory_store_set(objects_store, key_of(one, name), "x", 1);
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, &objects_err), TCK_ERR_DENIED);
+    free(removed);
+    cr_assert(published(one));
+}
+
 Test(versions, foreign_objects_are_never_deleted)
 {
     struct published *removed = NULL;
