@@ -58,13 +58,29 @@ static bool is_over(const struct transfer *t)
     return t->p->closing || (t->given_up != NULL && t->given_up(t));
 }
 
+/* In portions of the size that other tiers send at once: the pace may never let a larger one pass. */
+static bool take(struct transfer *t)
+{
+    const struct tier_pace *pace = &t->p->pace;
+    uint64_t bytes = t->bytes == NULL || pace->take == NULL ? 0 : t->bytes(t, t->next);
+    while (t->paid < bytes) {
+        uint64_t portion = bytes - t->paid < CHUNK_BYTES ? bytes - t->paid : CHUNK_BYTES;
+        if (!pace->take(pace->ctx, portion)) {
+            return false;
+        }
+        t->paid += portion;
+    }
+    t->paid = 0;
+    return true;
+}
+
 /* Whether the next step may be sent now; if not, it waits for transfers_resume. */
 static bool may_send(struct transfer *t)
 {
-    const struct tier_pace *pace = &t->p->pace;
-    if (t->bytes == NULL || pace->take == NULL || pace->take(pace->ctx, t->bytes(t, t->next))) {
+    if (take(t)) {
         return true;
     }
+    persistent_moved(t->p); /* it waits for its turn, and not for storage */
     t->throttled = true;
     t->next_throttled = t->p->throttled;
     t->p->throttled = t;
@@ -97,8 +113,12 @@ static void go_on(struct transfer *t)
 
 tck_status_t transfer_start(struct transfer *t, struct error *err)
 {
+    if (t->count == 0) {
+        return error_set(err, TCK_ERR_INVAL, "a transfer of nothing");
+    }
     t->outcome = (struct error){.code = TCK_OK};
     t->next = t->running = 0;
+    t->paid = 0;
     begin_steps(t);
     if (t->running == 0 && !t->throttled) {
         return error_set(err, t->outcome.code, "%s", t->outcome.text);

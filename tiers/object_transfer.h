@@ -16,6 +16,7 @@ struct transfer {
     void (*ended)(struct transfer *t);                       /* no step is under way any more; may free it */
     struct error outcome;                                    /* of the first step that has failed */
     uint32_t next, running;
+    uint64_t paid; /* of the bytes of step `next`, those that the pace has let pass */
     bool throttled;
     struct transfer *next_throttled;
 };

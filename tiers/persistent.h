@@ -55,6 +55,10 @@ must_check tck_status_t persistent_new(const struct persistent_setup *setup, str
  * freed before or after. */
 void persistent_free(struct persistent *p);
 
+/* Ends calls to a store of objects, and later ones, with TCK_ERR_CANCELED: before the threads are joined that make
+ * them. Harmless for NULL. */
+void persistent_cancel(struct persistent *p);
+
 /* When a call of this tier last made progress (clock_ms); 0: never. */
 uint64_t persistent_moved_ms(const struct persistent *p);
 /* Gives up the puts under way: their slots may be reused from now on. Their done still runs once, as soon as storage

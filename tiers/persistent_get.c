@@ -183,6 +183,9 @@ static void get_opened(void *ctx, bool canceled)
 static tck_status_t check_request(const struct persistent *p, const struct manifest_file *file,
                                   const struct tier_item *item, struct error *err)
 {
+    if (p->closing) {
+        return error_set(err, TCK_ERR_CANCELED, "get: the persistent tier is closing");
+    }
     if (p->loop == NULL) {
         return error_set(err, TCK_ERR_INVAL, "%s: it cannot be read without an event loop", file->name);
     }

@@ -151,14 +151,21 @@ static void cancel(const struct folder *folder)
     }
 }
 
+void persistent_cancel(struct persistent *p)
+{
+    if (p != NULL) {
+        cancel(&p->job);
+        cancel(&p->load);
+    }
+}
+
 void persistent_free(struct persistent *p)
 {
     if (p == NULL) {
         return;
     }
     p->closing = true;
-    cancel(&p->job);
-    cancel(&p->load);
+    persistent_cancel(p);
     uring_free(p->uring);
     p->uring = NULL;
     transfers_resume(p); /* those that were throttled end here, and the others with their threads */
@@ -200,6 +207,9 @@ tck_status_t persistent_note_end(struct persistent *p, uint64_t term, struct err
 tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
                             struct error *err)
 {
+    if (p->closing) {
+        return error_set(err, TCK_ERR_CANCELED, "put: the persistent tier is closing");
+    }
     if (p->loop == NULL || version_none(item->version) || item->image_bytes == 0) {
         return error_set(err, TCK_ERR_INVAL, "put: there is no event loop, no version or no data");
     }

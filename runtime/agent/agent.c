@@ -270,6 +270,7 @@ void agent_free(struct agent *agent)
     }
     /* Freeing these ends what is under way: the last events of transfers, digests and drains need the term context. */
     peers_free(agent->peers);
+    persistent_cancel(agent->persistent); /* else the pools wait for calls that may take long */
     pool_free(agent->pool);
     pool_free(agent->io);
     pool_free(agent->claiming);

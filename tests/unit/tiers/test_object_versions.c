@@ -9,8 +9,10 @@
 #include <criterion/criterion.h>
 #include <endian.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define IMAGE_BYTES ((9u * CHUNK_BYTES) + 4096u) /* three parts, the last one small */
 #define SMALL_BYTES 8192u
@@ -871,7 +873,7 @@ static atomic_uint asked;
 static bool take(void *ctx, uint64_t bytes)
 {
     (void)ctx;
-    cr_assert(bytes > 0 && bytes <= 4 * CHUNK_BYTES);
+    cr_assert(bytes > 0 && bytes <= CHUNK_BYTES);
     atomic_fetch_add(&asked, 1);
     return !refuses;
 }
@@ -896,14 +898,17 @@ static struct tier_item begin_throttled(void)
 Test(versions, a_throttled_put_goes_on_when_it_may)
 {
     struct tier_item item = begin_throttled();
+    uint64_t moved_ms = persistent_moved_ms(tier);
+    usleep(5000);
     persistent_resume(tier);
+    cr_assert_gt(persistent_moved_ms(tier), moved_ms, "it waits for its turn, and seems to wait for storage");
     cr_assert_eq(memory_store_calls(objects_store, MEMORY_PART), 0);
     refuses = false;
     persistent_resume(tier);
     loop_run(objects_loop);
     cr_assert_eq(objects_err.code, TCK_OK, "%s", objects_err.text);
     cr_assert_eq(memory_store_calls(objects_store, MEMORY_PART), 3);
-    cr_assert_eq(atomic_load(&asked), 5);
+    cr_assert_eq(atomic_load(&asked), 2 + chunk_count(IMAGE_BYTES));
     item_free(&item);
 }
 
@@ -970,6 +975,71 @@ Test(versions, a_throttled_put_ends_with_the_tier)
     cr_assert_eq(objects_err.code, TCK_ERR_CANCELED, "%s", objects_err.text);
     item_free(&item);
     tier = objects_tier(true);
+}
+
+static struct manifest_file file_of(struct tier_item *item)
+{
+    struct manifest_file file = {
+        .shard = item->shard, .bytes = item->image_bytes, .root = item->root, .crcs = item->crcs};
+    manifest_file_name(item->shard, file.name);
+    return file;
+}
+
+static struct error late;
+
+static void get_another(void *ctx, const struct error *outcome)
+{
+    struct manifest_file file = file_of(ctx);
+    const struct published which = {.version = one};
+    (void)outcome;
+    late.code = persistent_get(tier, &which, &file, ctx, objects_ended, &objects_err, &late);
+}
+
+Test(versions, nothing_is_begun_while_the_tier_is_freed)
+{
+    struct tier_item item = begin_throttled(), small = item_of(one, 1);
+    cr_assert_eq(persistent_put(tier, &small, get_another, &small, &objects_err), TCK_OK);
+    while (atomic_load(&asked) < 2) {
+        objects_settle();
+    }
+    persistent_free(tier);
+    cr_assert_eq(late.code, TCK_ERR_CANCELED, "%s", late.text);
+    item_free(&item);
+    item_free(&small);
+    tier = objects_tier(true);
+}
+
+Test(versions, a_file_without_bytes_is_no_transfer_that_never_ends)
+{
+    make(one);
+    struct tier_item item = item_of(one, 1);
+    item.image_bytes = 0;
+    item.root = (struct hash128){0, 0};
+    struct manifest_file file = file_of(&item);
+    const struct published which = {.version = one};
+    objects_err = (struct error){0};
+    expect(objects_wait(persistent_get(tier, &which, &file, &item, objects_ended, &objects_err, &objects_err)),
+           TCK_ERR_INVAL, NULL);
+    item_free(&item);
+}
+
+static void *sweep_in_thread(void *ctx)
+{
+    struct error err;
+    *(tck_status_t *)ctx = persistent_sweep(tier, term, VERSION_NONE, &err);
+    return NULL;
+}
+
+/* Whoever ends the process joins such threads first. */
+Test(versions, a_blocking_call_ends_when_the_tier_is_canceled)
+{
+    pthread_t thread;
+    tck_status_t status = TCK_OK;
+    fail(MEMORY_LIST, "", MEMORY_HANGS);
+    cr_assert_eq(pthread_create(&thread, NULL, sweep_in_thread, &status), 0);
+    persistent_cancel(tier);
+    pthread_join(thread, NULL);
+    cr_assert_eq(status, TCK_ERR_CANCELED);
 }
 
 Test(versions, freeing_the_tier_ends_its_calls)
