@@ -66,6 +66,23 @@ bool term_name_parse(const char *name, uint64_t *out)
     return true;
 }
 
+bool term_object_parse(const char *name, uint64_t *term_out)
+{
+    char again[DIR_NAME_MAX];
+    uint64_t term;
+    if (sscanf(name, "term.%" SCNu64 ".", &term) != 1 || term == 0) {
+        return false;
+    }
+    for (enum term_object what = 0; what < TERM_OBJECTS; what++) {
+        term_object_name(term, what, again);
+        if (strcmp(name, again) == 0) {
+            *term_out = term;
+            return true;
+        }
+    }
+    return false;
+}
+
 void term_object_name(uint64_t term, enum term_object what, char out[DIR_NAME_MAX])
 {
     static const char *const names[TERM_OBJECTS] = {[TERM_HOLDER] = "holder",

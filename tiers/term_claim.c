@@ -117,11 +117,34 @@ tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint
     return persistent_claim(p, &(struct term_claim){.at_least = at_least}, term_out, err);
 }
 
+/* In a store of objects a term may be released, and even claimed again, until its holder is there: then that is not the
+ * holder of what is there now. */
+static tck_status_t check_still_reserved(const struct persistent *p, uint64_t term, struct error *err)
+{
+    char name[DIR_NAME_MAX];
+    json_t *json = NULL;
+    struct error ignored;
+    tck_status_t status = p->job.objects != NULL ? term_note_read_json(&p->job, term, &json, err) : TCK_OK;
+    bool lost = status == TCK_ERR_NOENT || (json != NULL && term_note_decode(term, json).reserved_by == 0);
+    json_free(json);
+    if (!lost) {
+        return status;
+    }
+    term_object_name(term, TERM_HOLDER, name);
+    if (folder_remove(&p->job, name, &ignored) != TCK_OK) {
+        log_warn("%s/%s/%s stays: %s", p->config->save_dir, p->config->job, name, ignored.text);
+    }
+    return error_set(err, TCK_ERR_EXIST, "term %" PRIu64 " was released meanwhile", term);
+}
+
 tck_status_t persistent_claim_reserved(struct persistent *p, uint64_t term, const struct term_holder *holder,
                                        struct error *err)
 {
     uint64_t newest = 0;
     tck_status_t status = p->ops->note(p, term, &(struct term_addition){.holder = holder}, err);
+    if (status == TCK_OK) {
+        status = check_still_reserved(p, term, err);
+    }
     if (status == TCK_OK) {
         status = persistent_newest_term(p, &newest, err);
     }

@@ -15,8 +15,12 @@ static int compare_descending(const void *a, const void *b)
 
 static void sort_names(const struct names *names, struct term_list *list)
 {
+    uint64_t noted = 0, term;
     for (size_t i = 0; i < names->count; i++) {
         struct version version;
+        if (term_object_parse(names->names[i], &term) && term > noted) {
+            noted = term;
+        }
         if (term_name_parse(names->names[i], &list->terms[list->count])) {
             list->count++;
         } else if (version_dir_parse(names->names[i], &version) && version.term > list->version) {
@@ -25,6 +29,7 @@ static void sort_names(const struct names *names, struct term_list *list)
     }
     qsort(list->terms, list->count, sizeof(*list->terms), compare_descending);
     list->newest = list->count > 0 && list->terms[0] > list->version ? list->terms[0] : list->version;
+    list->newest = noted > list->newest ? noted : list->newest; /* whose notes would be taken for the next claimer's */
 }
 
 tck_status_t term_list_read(const struct folder *job, struct term_list *out, struct error *err)

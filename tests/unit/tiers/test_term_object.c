@@ -304,6 +304,32 @@ Test(terms, a_reserved_term_ends_none_until_it_is_granted)
     persistent_free(other);
 }
 
+static void release(void *ctx, enum memory_op op, const char *key)
+{
+    (void)ctx;
+    if (op == MEMORY_PUT && strstr(key, "term.2.holder") != NULL) {
+        memory_store_set(objects_store, "job/term.2", NULL, 0);
+    }
+}
+
+/* Otherwise its holder would be taken for that of the next start that claims the term. */
+Test(terms, a_term_that_is_released_while_it_is_granted_is_not_granted)
+{
+    const struct term_holder holder = {.node = "n1"};
+    claim(tier);
+    reserve(1, 2, 2);
+    memory_store_watch(objects_store, release, NULL);
+    cr_assert_eq(persistent_claim_reserved(tier, 2, &holder, &objects_err), TCK_ERR_EXIST, "%s", objects_err.text);
+    cr_assert_not(memory_store_has(objects_store, "job/term.2.holder"));
+}
+
+Test(terms, a_term_of_which_only_notes_are_left_is_not_claimed_again)
+{
+    claim(tier);
+    memory_store_set(objects_store, "job/term.5.holder", "{}", 2);
+    cr_assert_eq(claim(tier), 6);
+}
+
 Test(terms, released_terms_are_gone_and_granted_ones_stay)
 {
     const struct term_holder holder = {.node = "n1"};
