@@ -2,11 +2,11 @@
  * Opening a store of objects for the persistent tier: our marker, the job's secret, and whether the server can decide
  * between two writers. */
 #include "tiers/job_marker.h"
+#include "tiers/object/object_probe.h"
+#include "tiers/persistent_dir.h"
 #include "tiers/persistent_objects.h"
 
 #include "base/log.h"
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,36 +35,15 @@ static tck_status_t open_job(struct persistent *p, struct object_store *store, s
 
 /* ---- the probe ------------------------------------------------------------------------------------------------- */
 
-/* Two creations of one key with different contents: if the second succeeds, too, the server does not know the
- * condition. */
-static tck_status_t create_twice(const struct folder *job, const char *name, bool *ignored_out, struct error *err)
-{
-    tck_status_t status = folder_create(job, name, "1", 1, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    status = folder_create(job, name, "2", 1, err);
-    *ignored_out = status == TCK_OK;
-    return status == TCK_ERR_EXIST ? TCK_OK : status;
-}
-
 static tck_status_t probe(struct persistent *p, struct error *err)
 {
-    char name[DIR_NAME_MAX];
-    struct error why;
-    uint64_t number = 0;
-    tck_status_t status = random_bytes(&number, sizeof(number));
-    if (status != TCK_OK) {
-        return error_set(err, status, "no random bytes");
-    }
-    snprintf(name, sizeof(name), "probe.%016" PRIx64, number);
-    status = create_twice(&p->job, name, &p->unconditional, err);
-    if (folder_remove(&p->job, name, &why) != TCK_OK) {
-        log_warn("%s/%s/%s stays: %s", p->config->save_dir, p->config->job, name, why.text);
-    }
+    bool honoured = false;
+    const struct object_folder *job = p->job.objects;
+    tck_status_t status = object_probe_conditions(object_folder_store(job), object_folder_call(job), &honoured, err);
     if (status != TCK_OK) {
         return error_prefix(err, "find out whether the server knows conditions");
     }
+    p->unconditional = !honoured;
     if (p->unconditional) {
         log_warn(
             "%s: the server ignores the condition \"only if absent\" (If-None-Match), so two starts of a job could "
@@ -99,7 +78,7 @@ tck_status_t objects_open(struct persistent *p, struct object_store *store, stru
         status = marker_check(p, &p->job, err);
         status = status == TCK_OK ? marker_check_claim(p, &p->job, err) : status;
     }
-    if (status == TCK_OK && p->loop != NULL) {
+    if (status == TCK_OK) { /* in a command without a loop, too: it may claim a term */
         status = probe(p, err);
     }
     return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", p->config->save_dir, p->config->job);
@@ -143,12 +122,10 @@ tck_status_t objects_open_load(struct persistent *p, struct object_store *store,
     return TCK_OK;
 }
 
-/* Keys do not become stale. */
+/* Keys do not become stale, but a directory as load_dir may. */
 tck_status_t objects_open_again(struct persistent *p, struct error *err)
 {
-    (void)p;
-    (void)err;
-    return TCK_OK;
+    return dir_open_load_again(p, err);
 }
 
 /* ---- secret ---------------------------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ must_check tck_status_t dir_open_load(struct persistent *p, struct error *err);
 /* Opens directories again that a new mount has made stale, provided that they are the same ones. Fails if one is still
  * stale, or is another directory. Blocking; the descriptors keep their numbers. */
 must_check tck_status_t dir_open_again(struct persistent *p, struct error *err);
+/* The same for load_dir alone, where that is a directory. */
+must_check tck_status_t dir_open_load_again(struct persistent *p, struct error *err);
 /* Fails, too, if save_dir no longer leads to the directory that is open: no later start would find what is published
  * there. Terms are still claimed in it, so that a job continues in memory meanwhile. */
 must_check tck_status_t dir_open_to_publish(struct persistent *p, struct error *err);

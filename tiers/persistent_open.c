@@ -340,14 +340,9 @@ static void keep_marker(const struct persistent *p)
     }
 }
 
-tck_status_t dir_open_again(struct persistent *p, struct error *err)
+tck_status_t dir_open_load_again(struct persistent *p, struct error *err)
 {
     struct error why = {0};
-    tck_status_t found = open_again_if_lost(p, err);
-    if (found != TCK_OK) {
-        return found;
-    }
-    keep_marker(p);
     if (p->load.fd >= 0 && is_stale(p->load.fd)) {
         int fd = -1;
         tck_status_t status = open_dir_again(p->config->load_dir, p->config->job, &fd, &why);
@@ -357,6 +352,16 @@ tck_status_t dir_open_again(struct persistent *p, struct error *err)
         }
     }
     return TCK_OK;
+}
+
+tck_status_t dir_open_again(struct persistent *p, struct error *err)
+{
+    tck_status_t status = open_again_if_lost(p, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    keep_marker(p);
+    return dir_open_load_again(p, err);
 }
 
 tck_status_t dir_open_to_publish(struct persistent *p, struct error *err)

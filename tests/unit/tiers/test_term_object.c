@@ -363,7 +363,11 @@ Test(terms, a_server_that_ignores_conditions_serves_one_node_only)
     cr_assert_eq(persistent_may_be_shared(other, &objects_err), TCK_ERR_UNSUPPORTED);
     cr_assert_not_null(strstr(objects_err.text, "If-None-Match"));
     persistent_free(other);
+    other = objects_tier(false);
+    cr_assert_eq(persistent_may_be_shared(other, &objects_err), TCK_ERR_UNSUPPORTED, "a command may claim a term, too");
+    persistent_free(other);
     cr_assert_eq(memory_store_count(objects_store, "job/probe"), 0);
+    cr_assert_eq(memory_store_count(objects_store, "probe"), 0);
 }
 
 Test(terms, a_folder_that_is_not_ours_is_refused)
