@@ -103,8 +103,8 @@ static void publish_or_find(struct publish *op, struct error *err)
     }
     if (status == TCK_ERR_NOENT) {
         status = op->p->ops->publish(op->p, &op->ask, name, err);
-        if (status ==
-            TCK_ERR_EXIST) { /* published meanwhile, by an attempt that was thought lost or by another start */
+        if (status == TCK_ERR_EXIST &&
+            op->p->job.objects != NULL) { /* published meanwhile, perhaps by a lost attempt */
             status = find_published(op->p, manifest, err);
         }
     }
