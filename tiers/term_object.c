@@ -15,9 +15,13 @@ tck_status_t objects_claim_one(const struct persistent *p, const struct term_not
 {
     struct term_note own = *note;
     char name[DIR_NAME_MAX];
-    char *text = random_bytes(&own.claim_id, sizeof(own.claim_id)) == TCK_OK ? term_note_print(&own, holder) : NULL;
+    if (random_bytes(&own.claim_id, sizeof(own.claim_id)) != TCK_OK) {
+        json_free(holder);
+        return error_set(err, TCK_ERR_IO, "no random bytes to claim a term");
+    }
+    char *text = term_note_print(&own, holder);
     if (text == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory or no random bytes to claim a term");
+        return error_set(err, TCK_ERR_NOMEM, "no memory to claim a term");
     }
     term_name(own.term, name);
     *full_out = false;
