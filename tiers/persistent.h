@@ -62,7 +62,8 @@ void persistent_cancel(struct persistent *p);
 /* When a call of this tier last made progress (clock_ms); 0: never. */
 uint64_t persistent_moved_ms(const struct persistent *p);
 /* Gives up the puts under way: their slots may be reused from now on. Their done still runs once, as soon as storage
- * returns, and what they write never gets its final name. */
+ * returns. In a directory, what they write never gets its final name; in a store of objects, a request that was sent
+ * before may still make the object, but only with the content that the put was given. */
 void persistent_give_up(struct persistent *p);
 
 /* The job's secret, which the first one to ask makes. Blocking. */
@@ -72,7 +73,8 @@ must_check tck_status_t persistent_secret(struct persistent *p, struct secret *o
  * node may use it. */
 must_check tck_status_t persistent_may_be_shared(const struct persistent *p, struct error *err);
 
-/* Claims and syncs the lowest free term that is at_least or higher. Blocking, milliseconds. */
+/* Claims and syncs the lowest free term that is at_least or higher. Blocking: milliseconds in a directory, and
+ * in a store of objects at most as long as its calls may take. */
 must_check tck_status_t persistent_claim_term(struct persistent *p, uint64_t at_least, uint64_t *term_out,
                                               struct error *err);
 /* The same, with the owner of the term. */
