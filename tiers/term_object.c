@@ -56,6 +56,12 @@ tck_status_t objects_note(struct persistent *p, uint64_t term, const struct term
                                    .committed = what->committed,
                                    .ended_well = what->ended_well};
     char name[DIR_NAME_MAX];
+    struct error ignored;
+    uint64_t bytes;
+    term_object_name(term, object_of(what), name);
+    if ((what->committed || what->ended_well) && folder_size(&p->job, name, &bytes, &ignored) == TCK_OK) {
+        return TCK_OK; /* it says so already */
+    }
     json_t *holder = what->holder != NULL ? term_holder_json(what->holder) : NULL;
     if (what->holder != NULL && holder == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for the holder of term %" PRIu64, term);
@@ -64,7 +70,6 @@ tck_status_t objects_note(struct persistent *p, uint64_t term, const struct term
     if (text == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for the note of term %" PRIu64, term);
     }
-    term_object_name(term, object_of(what), name);
     tck_status_t status = folder_write(&p->job, name, text, strlen(text), err);
     free(text);
     return status;

@@ -259,6 +259,15 @@ Test(terms, a_note_that_cannot_be_read_leaves_the_commits_unsure)
     cr_assert(notes.newest == 0 && notes.unsure.code == TCK_ERR_TIMEDOUT, "%s", notes.unsure.text);
 }
 
+Test(terms, a_commit_that_is_noted_already_is_not_written_again)
+{
+    uint64_t term = claim(tier);
+    uint32_t before = memory_store_calls(objects_store, MEMORY_PUT);
+    cr_assert_eq(persistent_note_commit(tier, term, &objects_err), TCK_OK);
+    cr_assert_eq(persistent_note_commit(tier, term, &objects_err), TCK_OK);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_PUT) - before, 1);
+}
+
 Test(terms, ended_terms_and_forgotten_ones)
 {
     struct commit_notes notes = {0};
