@@ -23,7 +23,7 @@
 struct drain {
     struct drain_setup needs;
     struct gathering *gathering; /* manifest of the drain under way, on the coordinator */
-    struct drain_op *writing; /* this node's part that was begun last; NULL: it has ended, or was given up */
+    struct drain_op *writing;    /* this node's part that was begun last; NULL: it has ended, or was given up */
     struct drain_counts counts;
 };
 
