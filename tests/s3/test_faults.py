@@ -217,6 +217,22 @@ def test_an_expired_token_is_replaced(proxy, make, tmp_path):
     store.ok("put", "a", text="x")
 
 
+def test_the_page_of_something_on_the_way_does_not_say_that_a_key_is_missing(proxy, store):
+    store.ok("put", "a", text="hello")
+    page = {"status": 404, "body": "<html><body>Not Found</body></html>"}
+    proxy.fault("answer", "GET", **page)
+    assert store("get", "a")["status"] == "input/output error"
+    proxy.fault("answer", "GET", **page)
+    assert store("get_range", "a", offset=0, bytes=1)["status"] == "input/output error"
+    proxy.fault("answer", "HEAD", status=404)
+    assert store.ok("head", "a")["bytes"] == 5  # it was listed, so the server is asked again
+    proxy.fault("answer", "HEAD", status=404)
+    proxy.fault("answer", "GET", **page)
+    answer = store("head", "a")
+    assert answer["status"] == "input/output error" and "404" in answer["error"], answer
+    assert store("head", "b")["status"] == "not found"
+
+
 def test_another_region_is_named(proxy, store):
     proxy.fault("answer", "GET", status=301, headers=["x-amz-bucket-region: eu-west-3"],
                 body="<Error><Code>PermanentRedirect</Code></Error>")

@@ -7,7 +7,7 @@
  * prefix: components of [A-Za-z0-9._-] joined by '/', without a leading one. Errors name the key, what was attempted,
  * how often, and the server's request id:
  *
- *     TCK_ERR_NOENT     no such key (or bucket: the text says which)
+ *     TCK_ERR_NOENT     no such key or upload, by the word of the bucket; never for want of the bucket itself
  *     TCK_ERR_EXIST     create: another value is there
  *     TCK_ERR_DENIED    the server refuses these credentials or this request
  *     TCK_ERR_TIMEDOUT  not decided within the deadline; whether it took effect is unknown

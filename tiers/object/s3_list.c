@@ -160,6 +160,35 @@ tck_status_t s3_list(struct object_store *store, const struct object_call *call,
     return TCK_OK;
 }
 
+/* Of the keys that begin so, the key itself is the first one. */
+tck_status_t s3_list_has(struct object_store *store, const struct object_call *call, const char *key, bool *has_out,
+                         struct error *err)
+{
+    struct pages p = {.s = (struct s3_store *)store, .call = call, .verb = "list"};
+    struct object_listing listing = {0};
+    struct s3_reply reply = {0};
+    tck_status_t status = begin(&p, key, err);
+    struct s3_ask ask = {
+        .verb = p.verb,
+        .method = "GET",
+        .query = {{"encoding-type", "url"}, {"list-type", "2"}, {"max-keys", "1"}, {"prefix", p.prefix}},
+        .collect_max = S3_XML_MAX,
+        .expects = S3_DOC_LIST};
+    if (status == TCK_OK) {
+        status = s3_call(p.s, call, &ask, &reply, err);
+    }
+    if (status == TCK_OK) {
+        status = take_objects(&p, &reply.document, &listing, err);
+    }
+    *has_out = false;
+    for (size_t i = 0; i < listing.count; i++) {
+        *has_out |= strcmp(listing.objects[i].key, key) == 0;
+    }
+    object_listing_free(&listing);
+    s3_reply_free(&reply);
+    return status;
+}
+
 /* ---- uploads -------------------------------------------------------------------------------------------------- */
 
 struct uploads {

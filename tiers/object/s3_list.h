@@ -7,6 +7,9 @@
 
 tck_status_t s3_list(struct object_store *store, const struct object_call *call, const char *prefix, bool folders,
                      struct object_listing *out, struct error *err);
+/* Whether a listing has this very key. */
+must_check tck_status_t s3_list_has(struct object_store *store, const struct object_call *call, const char *key,
+                                    bool *has_out, struct error *err);
 tck_status_t s3_uploads(struct object_store *store, const struct object_call *call, const char *prefix,
                         struct object_upload **out, size_t *count_out, struct error *err);
 

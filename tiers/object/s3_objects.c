@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "tiers/object/s3_call.h"
+#include "tiers/object/s3_list.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define DAMAGED_MAX 3 /* attempts at a value whose bytes do not match the server's checksum */
+#define HEAD_MAX    3 /* attempts at the size of an object that comes while it is asked for */
 
 static struct s3_store *store_of(struct object_store *store)
 {
@@ -182,10 +184,11 @@ tck_status_t s3_get_range(struct object_store *store, const struct object_call *
     return status;
 }
 
-tck_status_t s3_head(struct object_store *store, const struct object_call *call, const char *key,
-                     struct object_info *out, struct error *err)
+/* Sets *absent_out if the answer was 404. It has no document, so it may be the word of something on the way, or be about
+ * the bucket. */
+static tck_status_t head_once(struct s3_store *s, const struct object_call *call, const char *key,
+                              struct object_info *out, bool *absent_out, struct error *err)
 {
-    struct s3_store *s = store_of(store);
     struct s3_reply reply;
     struct s3_ask ask = {.verb = "head", .method = "HEAD", .key = key};
     tck_status_t status = s3_call(s, call, &ask, &reply, err);
@@ -196,8 +199,33 @@ tck_status_t s3_head(struct object_store *store, const struct object_call *call,
         *out = (struct object_info){.bytes = reply.headers.content_length};
         strcpy(out->etag, reply.headers.etag);
     }
+    *absent_out = status != TCK_OK && reply.status == 404;
     s3_reply_free(&reply);
     return status;
+}
+
+tck_status_t s3_head(struct object_store *store, const struct object_call *call, const char *key,
+                     struct object_info *out, struct error *err)
+{
+    struct s3_store *s = store_of(store);
+    uint64_t begun = clock_ms();
+    struct object_call rest = s3_call_rest(s, call, begun, 1);
+    tck_status_t status = TCK_OK;
+    bool absent = true, listed = true;
+    for (int i = 0; i < HEAD_MAX && absent && listed; i++) {
+        status = head_once(s, &rest, key, out, &absent, err);
+        rest = s3_call_rest(s, call, begun, S3_REST_MS);
+        if (!absent) {
+            return status;
+        }
+        tck_status_t known = s3_list_has(store, &rest, key, &listed, err);
+        if (known != TCK_OK) {
+            return error_prefix(err, "%.150s: head: HTTP 404, and whether the key is there is not known", key);
+        }
+    }
+    return listed ? error_set(err, TCK_ERR_IO, "%.150s/%.150s: head: HTTP 404, but a listing has the key",
+                              s->base.name, key)
+                  : error_set(err, TCK_ERR_NOENT, "%.150s/%.150s: head: there is no such key", s->base.name, key);
 }
 
 tck_status_t s3_remove(struct object_store *store, const struct object_call *call, const char *key, struct error *err)

@@ -48,6 +48,14 @@ static bool expired(const char *code)
     return is_any(code, codes);
 }
 
+/* Only these say that something is not there. A bucket that is missing, or the page 404 of something on the way, does
+ * not: whoever reads TCK_ERR_NOENT takes it for the bucket's word that nothing was written. */
+static bool is_absent(const struct s3_outcome *o)
+{
+    static const char *const codes[] = {"NoSuchKey", "NoSuchUpload", NULL};
+    return o->http == 404 && is_any(o->code, codes);
+}
+
 static tck_status_t status_of(const struct s3_outcome *o)
 {
     static const char *const damaged[] = {"BadDigest",
@@ -65,9 +73,10 @@ static tck_status_t status_of(const struct s3_outcome *o)
     if (is_any(o->code, denied) || expired(o->code) || o->http == 401 || o->http == 403) {
         return TCK_ERR_DENIED;
     }
-    switch (o->http) {
-    case 404:
+    if (is_absent(o)) {
         return TCK_ERR_NOENT;
+    }
+    switch (o->http) {
     case 412:
         return TCK_ERR_EXIST;
     case 301:

@@ -37,6 +37,7 @@ Test(s3_retry, what_is_decided_ends_with_its_status)
     expect(answered(200, ""), S3_DONE, TCK_OK);
     expect(answered(204, ""), S3_DONE, TCK_OK);
     expect(answered(404, "NoSuchKey"), S3_FAIL, TCK_ERR_NOENT);
+    expect(answered(404, "NoSuchUpload"), S3_FAIL, TCK_ERR_NOENT);
     expect(answered(412, "PreconditionFailed"), S3_FAIL, TCK_ERR_EXIST);
     expect(answered(403, "AccessDenied"), S3_FAIL, TCK_ERR_DENIED);
     expect(answered(403, "SignatureDoesNotMatch"), S3_FAIL, TCK_ERR_DENIED);
@@ -46,6 +47,14 @@ Test(s3_retry, what_is_decided_ends_with_its_status)
     expect(answered(400, "InvalidArgument"), S3_FAIL, TCK_ERR_IO);
     struct s3_outcome canceled = {.end = HTTP_CANCELED, .code = "", .attempt = 1, .deadline_ms = 1};
     expect(canceled, S3_FAIL, TCK_ERR_CANCELED);
+}
+
+Test(s3_retry, a_missing_bucket_or_a_page_404_says_nothing_about_a_key)
+{
+    expect(answered(404, "NoSuchBucket"), S3_FAIL, TCK_ERR_IO);
+    expect(answered(404, ""), S3_FAIL, TCK_ERR_IO);
+    expect(answered(404, "NotFound"), S3_FAIL, TCK_ERR_IO);
+    expect(answered(400, "NoSuchKey"), S3_FAIL, TCK_ERR_IO);
 }
 
 Test(s3_retry, an_error_document_in_an_answer_200_is_an_error)
