@@ -169,10 +169,10 @@ def test_a_listing_that_is_cut_is_asked_again(proxy, store):
 def test_a_listing_that_does_not_say_where_it_goes_on_is_an_error(proxy, store):
     more = "<ListBucketResult><IsTruncated>true</IsTruncated>%s</ListBucketResult>"
     proxy.fault("answer", "GET", status=200, body=more % "")
-    assert store("list")["status"] == "data does not match its digest"
+    assert store("list")["status"] == "input/output error"
     proxy.fault("answer", "GET", times=9, status=200,
                 body=more % "<NextContinuationToken>t</NextContinuationToken>")
-    assert store("list")["status"] == "data does not match its digest"
+    assert store("list")["status"] == "input/output error"
 
 
 def test_a_clock_that_differs_is_corrected_once(proxy, store):
@@ -246,6 +246,21 @@ def test_a_value_whose_checksum_differs_is_read_again(proxy, store):
     proxy.fault("corrupt_answer", "GET")
     assert store.ok("get", "a")["text"] == "hello"
     assert proxy.count("GET") == 2
+
+
+def test_damage_on_the_way_is_not_damage_of_the_object(proxy, store):
+    store.ok("put", "a", text="hello")
+    proxy.fault("corrupt_answer", "GET", times=9)
+    answer = store("get", "a")
+    assert answer["status"] == "input/output error" and "checksum" in answer["error"], answer
+    proxy.clear()
+    for fault in {"status": 200, "body": "hello"}, {"status": 416}:
+        proxy.fault("answer", "GET", **fault)
+        assert store("get_range", "a", offset=1, bytes=2)["status"] == "input/output error"
+    proxy.fault("answer", "GET", status=206, body="el", headers=["Content-Range: bytes 1-2/5"])
+    assert store("get_range", "a", offset=1, bytes=3)["status"] == "input/output error"  # it has the third byte
+    proxy.fault("answer", "GET", status=206, body="lo", headers=["Content-Range: bytes 3-4/5"])
+    assert store("get_range", "a", offset=3, bytes=3)["status"] == "data does not match its digest"
 
 
 def test_certificates_are_verified(seaweedfs, make, tmp_path):

@@ -11,7 +11,9 @@
  *     TCK_ERR_EXIST     create: another value is there
  *     TCK_ERR_DENIED    the server refuses these credentials or this request
  *     TCK_ERR_TIMEDOUT  not decided within the deadline; whether it took effect is unknown
- *     TCK_ERR_CORRUPT   the bytes or the answer are not what was sent or asked for
+ *     TCK_ERR_CORRUPT   reading: the object is shorter than what was asked of it; writing: the value is not what its
+ *                       checksum says, on each of several attempts
+ *     TCK_ERR_IO        another error of the server, or an answer that is damaged: proves nothing about an object
  *     TCK_ERR_CANCELED  object_store_cancel was called, or *call->canceled was set */
 #ifndef TCK_TIERS_OBJECT_STORE_H
 #define TCK_TIERS_OBJECT_STORE_H
@@ -84,7 +86,7 @@ struct object_ops {
      * status there is. */
     tck_status_t (*get)(struct object_store *s, const struct object_call *call, const char *key, uint64_t max,
                         char **out, size_t *bytes_out, struct error *err);
-    /* Fills buffer with bytes offset to offset + bytes - 1; fewer is TCK_ERR_CORRUPT. */
+    /* Fills buffer with bytes offset to offset + bytes - 1; TCK_ERR_CORRUPT: the object ends before. */
     tck_status_t (*get_range)(struct object_store *s, const struct object_call *call, const char *key, uint64_t offset,
                               void *buffer, uint64_t bytes, struct error *err);
     tck_status_t (*head)(struct object_store *s, const struct object_call *call, const char *key,

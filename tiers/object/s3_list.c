@@ -36,7 +36,7 @@ static void end(struct pages *p)
 
 static tck_status_t damaged(const struct pages *p, const char *why, struct error *err)
 {
-    return error_set(err, TCK_ERR_CORRUPT, "%.150s: %s: %s", p->s->base.name, p->verb, why);
+    return error_set(err, TCK_ERR_IO, "%.150s: %s: %s", p->s->base.name, p->verb, why);
 }
 
 /* The key without the store's prefix; NULL: it is not below what was asked for. */

@@ -33,8 +33,7 @@ tck_status_t s3_upload_begin(struct object_store *store, const struct object_cal
     }
     tck_status_t status = s3_call(s, call, &ask, &reply, err);
     if (status == TCK_OK && reply.document.upload_id == NULL) {
-        status =
-            error_set(err, TCK_ERR_CORRUPT, "%.150s/%.150s: the upload that was begun has no id", s->base.name, key);
+        status = error_set(err, TCK_ERR_IO, "%.150s/%.150s: the upload that was begun has no id", s->base.name, key);
     }
     if (status == TCK_OK) {
         *out = (struct object_upload){.id = reply.document.upload_id};
@@ -65,7 +64,7 @@ tck_status_t s3_upload_part(struct object_store *store, const struct object_call
                          .body_bytes = value->bytes};
     tck_status_t status = s3_call(s, call, &ask, &reply, err);
     if (status == TCK_OK && reply.headers.etag[0] == '\0') {
-        status = error_set(err, TCK_ERR_CORRUPT, "%.150s/%.150s: part %s: the answer has no ETag", s->base.name,
+        status = error_set(err, TCK_ERR_IO, "%.150s/%.150s: part %s: the answer has no ETag", s->base.name,
                            upload->key, digits);
     }
     if (status == TCK_OK) {

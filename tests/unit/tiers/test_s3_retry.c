@@ -42,6 +42,8 @@ Test(s3_retry, what_is_decided_ends_with_its_status)
     expect(answered(403, "AccessDenied"), S3_FAIL, TCK_ERR_DENIED);
     expect(answered(403, "SignatureDoesNotMatch"), S3_FAIL, TCK_ERR_DENIED);
     expect(answered(416, "InvalidRange"), S3_FAIL, TCK_ERR_CORRUPT);
+    expect(answered(416, ""), S3_FAIL, TCK_ERR_IO);
+    expect(answered(400, "InvalidPart"), S3_FAIL, TCK_ERR_IO);
     expect(answered(301, "PermanentRedirect"), S3_FAIL, TCK_ERR_CONFIG);
     expect(answered(501, "NotImplemented"), S3_FAIL, TCK_ERR_UNSUPPORTED);
     expect(answered(400, "InvalidArgument"), S3_FAIL, TCK_ERR_IO);
@@ -93,7 +95,7 @@ Test(s3_retry, damage_on_the_way_is_attempted_four_times)
     outcome.attempt = 4;
     expect(outcome, S3_FAIL, TCK_ERR_CORRUPT);
     outcome = (struct s3_outcome){.end = HTTP_GARBLED, .code = "", .attempt = 4, .deadline_ms = 60000};
-    expect(outcome, S3_FAIL, TCK_ERR_CORRUPT);
+    expect(outcome, S3_FAIL, TCK_ERR_IO);
 }
 
 Test(s3_retry, waits_grow_to_their_limit_and_differ)
