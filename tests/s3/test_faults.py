@@ -1,6 +1,8 @@
 """Our client behind a proxy that cuts, delays, repeats and damages; and its own limits."""
 
+import http.server
 import subprocess
+import threading
 import time
 
 import pytest
@@ -231,6 +233,48 @@ def test_the_page_of_something_on_the_way_does_not_say_that_a_key_is_missing(pro
     answer = store("head", "a")
     assert answer["status"] == "input/output error" and "404" in answer["error"], answer
     assert store("head", "b")["status"] == "not found"
+
+
+def serve_credentials(answers):
+    """(URL, requests) of a service that gives these bodies, the last one again and again."""
+    seen = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = answers[min(len(seen), len(answers) - 1)]
+            seen.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/", seen
+
+
+GOOD = b'{"AccessKeyId": "test-id", "SecretAccessKey": "test-secret-that-nobody-may-see"}'
+
+
+def test_a_source_of_credentials_says_nothing_about_objects(proxy, make):
+    url, seen = serve_credentials([b"<html>Sign in</html>"])
+    store = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONTAINER_CREDENTIALS_FULL_URI=url)
+    answer = store("get", "a", deadline_ms=1500)
+    assert answer["status"] == "agent or peer cannot be reached" and "container" in answer["error"], answer
+    assert answer["ms"] < 2500 and len(seen) == 1, seen
+    assert store("get", "a", cancel_ms=300)["status"] == "canceled"
+    store = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_EC2_METADATA_DISABLED="true", HOME="/")
+    answer = store("head", "a")
+    assert answer["status"] == "agent or peer cannot be reached" and "AWS_ACCESS_KEY_ID" in answer["error"], answer
+
+
+def test_a_source_of_credentials_is_asked_again(proxy, make):
+    url, _ = serve_credentials([b"<html>Sign in</html>", GOOD])
+    store = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONTAINER_CREDENTIALS_FULL_URI=url)
+    store.ok("put", "a", text="hello")
 
 
 def test_another_region_is_named(proxy, store):

@@ -12,10 +12,13 @@ struct aws_holder;
 must_check tck_status_t aws_holder_new(const struct aws_lookup *lookup, struct aws_holder **out, struct error *err);
 void aws_holder_free(struct aws_holder *holder);
 
-/* A copy, for the caller to free. May be called by any thread; the others wait for the one that asks a source.
- * TCK_ERR_DENIED: there are none anywhere; the text has every place. */
-must_check tck_status_t aws_holder_get(struct aws_holder *holder, int64_t now_s, struct aws_credentials *out,
-                                       struct error *err);
+/* A copy, for the caller to free. May be called by any thread; the others wait for the one that asks a source, until
+ * until_ms (of clock_ms; 0: without an end). For a while after a service has failed, its error is the answer, and it is
+ * not asked again. TCK_ERR_DENIED: there are none anywhere; the text has every place. */
+must_check tck_status_t aws_holder_get(struct aws_holder *holder, int64_t now_s, uint64_t until_ms,
+                                       struct aws_credentials *out, struct error *err);
+/* Whether an error of aws_holder_get may be gone the next time: a service did not answer, or not with credentials. */
+bool aws_error_passes(tck_status_t status);
 /* A server has said that these have expired: the next call gets others, unless somebody else has got them already. */
 void aws_holder_expire(struct aws_holder *holder, const char *access_key);
 

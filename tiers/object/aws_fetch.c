@@ -32,20 +32,32 @@ static void sleep_ms(uint64_t ms)
     }
 }
 
+/* What is left of the time when it begins. */
+static uint32_t time_of(const struct aws_fetch *fetch, uint64_t now_ms)
+{
+    if (fetch->until_ms == 0 || now_ms + fetch->deadline_ms <= fetch->until_ms) {
+        return fetch->deadline_ms;
+    }
+    return fetch->until_ms > now_ms ? (uint32_t)(fetch->until_ms - now_ms) : 1;
+}
+
 static tck_status_t failed(const struct aws_fetch *fetch, const struct http_answer *answer, const char *code,
-                           struct s3_next next, struct error *err)
+                           struct s3_next next, bool connected, struct error *err)
 {
     if (answer->end == HTTP_ANSWERED) {
         return error_set(err, answer->status == 404 ? TCK_ERR_NOENT : next.status, "%s: HTTP %ld %s", fetch->what, answer->status, code);
     }
-    return error_set(err, next.status, "%s: %s", fetch->what, answer->reason);
+    return error_set(err, next.status == TCK_ERR_TIMEDOUT && !connected ? TCK_ERR_UNREACHABLE : next.status, "%s: %s",
+                     fetch->what, answer->reason);
 }
 
 tck_status_t aws_fetch(struct http_client *http, const struct aws_fetch *fetch, char **out, struct error *err)
 {
     struct http_answer answer;
-    struct s3_outcome outcome = {.deadline_ms = fetch->deadline_ms, .renewed = true, .clock_set = true};
     uint64_t begun = clock_ms();
+    uint32_t deadline_ms = time_of(fetch, begun);
+    struct s3_outcome outcome = {.deadline_ms = deadline_ms, .renewed = true, .clock_set = true};
+    bool connected = false;
     for (;;) {
         char code[CODE_BYTES];
         struct http_request request = {
@@ -55,10 +67,11 @@ tck_status_t aws_fetch(struct http_client *http, const struct aws_fetch *fetch, 
             .body = fetch->body,
             .body_bytes = fetch->body == NULL ? 0 : strlen(fetch->body),
             .collect_max = AWS_ANSWER_MAX,
-            .total_ms = outcome.elapsed_ms < fetch->deadline_ms ? fetch->deadline_ms - (uint32_t)outcome.elapsed_ms : 1,
+            .total_ms = outcome.elapsed_ms < deadline_ms ? deadline_ms - (uint32_t)outcome.elapsed_ms : 1,
             .direct = fetch->direct};
         http_do(http, &request, &answer);
         code_of(&answer, code);
+        connected |= answer.sends > 0;
         outcome.end = answer.end;
         outcome.http = answer.status;
         outcome.code = code;
@@ -74,7 +87,7 @@ tck_status_t aws_fetch(struct http_client *http, const struct aws_fetch *fetch, 
             return *out == NULL ? error_set(err, TCK_ERR_NOMEM, "%s: no memory", fetch->what) : TCK_OK;
         }
         if (next.verdict != S3_WAIT) {
-            tck_status_t status = failed(fetch, &answer, code, next, err);
+            tck_status_t status = failed(fetch, &answer, code, next, connected, err);
             http_answer_free(&answer);
             return status;
         }

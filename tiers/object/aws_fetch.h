@@ -13,10 +13,12 @@ struct aws_fetch {
     const char *const *headers; /* up to a NULL */
     const char *body;           /* NULL: none */
     uint32_t deadline_ms;
+    uint64_t until_ms; /* of clock_ms: the end of the time in any case; 0: none */
     bool direct; /* never through a proxy */
 };
 
-/* The body of an answer 2xx, which the caller frees after overwriting it. TCK_ERR_NOENT: HTTP 404. */
+/* The body of an answer 2xx, which the caller frees after overwriting it. TCK_ERR_NOENT: HTTP 404.
+ * TCK_ERR_UNREACHABLE: there was no connection to it at all. TCK_ERR_TIMEDOUT: there was one. */
 must_check tck_status_t aws_fetch(struct http_client *http, const struct aws_fetch *fetch, char **out,
                                   struct error *err);
 

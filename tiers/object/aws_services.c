@@ -105,7 +105,8 @@ static tck_status_t assume_role(const struct aws_lookup *lookup, const char *rol
                                   .url = url,
                                   .headers = headers,
                                   .body = form,
-                                  .deadline_ms = STS_MS};
+                                  .deadline_ms = STS_MS,
+                                  .until_ms = lookup->until_ms};
         status = aws_fetch(lookup->http, &fetch, &answer, err);
         explicit_bzero(form, cap);
     }
@@ -225,8 +226,13 @@ tck_status_t aws_from_container(const struct aws_lookup *lookup, struct aws_cred
     }
     tck_status_t status = container_token(token, err);
     const char *const headers[] = {"Expect:", token[0] == '\0' ? NULL : token, NULL};
-    struct aws_fetch fetch = {
-        .what = what, .method = "GET", .url = url, .headers = headers, .deadline_ms = CONTAINER_MS, .direct = true};
+    struct aws_fetch fetch = {.what = what,
+                              .method = "GET",
+                              .url = url,
+                              .headers = headers,
+                              .deadline_ms = CONTAINER_MS,
+                              .until_ms = lookup->until_ms,
+                              .direct = true};
     if (status == TCK_OK) {
         status = aws_fetch(lookup->http, &fetch, &answer, err);
     }
@@ -257,6 +263,7 @@ static tck_status_t ask_instance(const struct aws_lookup *lookup, const char *me
                               .url = url,
                               .headers = headers,
                               .deadline_ms = INSTANCE_MS,
+                              .until_ms = lookup->until_ms,
                               .direct = true};
     return aws_fetch(lookup->http, &fetch, out, err);
 }
@@ -292,7 +299,7 @@ tck_status_t aws_from_instance(const struct aws_lookup *lookup, struct aws_crede
         return error_set(err, TCK_ERR_NOENT, "the metadata of the instance is disabled");
     }
     tck_status_t status = ask_instance(lookup, "PUT", "/latest/api/token", INSTANCE_TTL, &token, err);
-    if (status == TCK_ERR_TIMEDOUT || status == TCK_ERR_UNREACHABLE) {
+    if (status == TCK_ERR_UNREACHABLE) { /* one that is there and slow is another matter */
         return error_set(err, TCK_ERR_NOENT, "this machine has no metadata service of EC2");
     }
     if (status != TCK_OK) {

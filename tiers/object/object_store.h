@@ -10,6 +10,7 @@
  *     TCK_ERR_NOENT     no such key or upload, by the word of the bucket; never for want of the bucket itself
  *     TCK_ERR_EXIST     create: another value is there
  *     TCK_ERR_DENIED    the server refuses these credentials or this request
+ *     TCK_ERR_UNREACHABLE  there are no credentials, or no trust in the server's certificate
  *     TCK_ERR_TIMEDOUT  not decided within the deadline; whether it took effect is unknown
  *     TCK_ERR_CORRUPT   reading: the object is shorter than what was asked of it; writing: the value is not what its
  *                       checksum says, on each of several attempts

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define SLICE_MS 20
+#define ASK_MS   500 /* until credentials are asked for again */
 #define SKEW_S   600 /* servers accept 15 minutes */
 
 /* A call while it runs. */
@@ -62,12 +63,56 @@ static int64_t now_s(const struct s3_store *s)
     return (int64_t)(clock_wall_ms() / 1000) + atomic_load(&s->clock_offset_s);
 }
 
+static void wait_slices(const struct run *r, uint64_t ms)
+{
+    uint64_t end = clock_ms() + ms;
+    while (clock_ms() < end && !is_canceled(r)) {
+        struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
+        nanosleep(&slice, NULL);
+    }
+}
+
+static tck_status_t canceled(const struct run *r, struct error *err)
+{
+    return error_set(err, TCK_ERR_CANCELED, "%.150s/%.150s: %s: canceled", r->s->base.name,
+                     r->ask->key == NULL ? "" : r->ask->key, r->ask->verb);
+}
+
+/* Whatever a source of credentials has said, it has said nothing about an object, and neither may its status. */
+static tck_status_t no_credentials(const struct run *r, struct error *err)
+{
+    if (is_canceled(r)) {
+        return canceled(r, err);
+    }
+    tck_status_t status = error_prefix(err, "%.150s", r->s->base.name);
+    if (status != TCK_ERR_NOMEM) {
+        err->code = r->reply->uncertain ? TCK_ERR_TIMEDOUT : TCK_ERR_UNREACHABLE;
+    }
+    return err->code;
+}
+
+static tck_status_t take_credentials(const struct run *r, struct aws_credentials *out, struct error *err)
+{
+    uint64_t until_ms = r->begun_ms + r->outcome.deadline_ms;
+    for (;;) {
+        tck_status_t status =
+            aws_holder_get(r->s->credentials, (int64_t)(clock_wall_ms() / 1000), until_ms, out, err);
+        if (status == TCK_OK) {
+            return TCK_OK;
+        }
+        if (is_canceled(r) || !aws_error_passes(status) || clock_ms() + ASK_MS >= until_ms) {
+            return no_credentials(r, err);
+        }
+        wait_slices(r, ASK_MS);
+    }
+}
+
 static tck_status_t prepare(struct run *r, struct error *err)
 {
     struct aws_credentials credentials;
-    tck_status_t status = aws_holder_get(r->s->credentials, (int64_t)(clock_wall_ms() / 1000), &credentials, err);
+    tck_status_t status = take_credentials(r, &credentials, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "%.150s", r->s->base.name);
+        return status;
     }
     snprintf(r->access_key, sizeof(r->access_key), "%s", credentials.access_key);
     status = s3_request_make(&r->s->settings, r->ask, &credentials, now_s(r->s), r->request, err);
@@ -208,15 +253,6 @@ static bool take_clock(struct run *r)
     return theirs > 0;
 }
 
-static void wait_slices(const struct run *r, uint64_t ms)
-{
-    uint64_t end = clock_ms() + ms;
-    while (clock_ms() < end && !is_canceled(r)) {
-        struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
-        nanosleep(&slice, NULL);
-    }
-}
-
 /* What helps, if we know. */
 static void hint(const struct run *r, char *out, size_t cap)
 {
@@ -250,12 +286,6 @@ static tck_status_t fail(const struct run *r, tck_status_t status, struct error 
     return error_set(err, status, "%.100s/%.100s: %s: %s%s (%u attempt%s in %" PRIu64 " ms%s)", r->s->base.name, key,
                      r->ask->verb, what, help, r->outcome.attempt, r->outcome.attempt == 1 ? "" : "s",
                      r->outcome.elapsed_ms, id);
-}
-
-static tck_status_t canceled(const struct run *r, struct error *err)
-{
-    return error_set(err, TCK_ERR_CANCELED, "%.150s/%.150s: %s: canceled", r->s->base.name,
-                     r->ask->key == NULL ? "" : r->ask->key, r->ask->verb);
 }
 
 static void keep_body(struct run *r)

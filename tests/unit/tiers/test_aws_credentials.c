@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Credentials are found in the order of AWS's libraries, renewed in time, and never appear in a text. */
+#include "base/clock.h"
 #include "http_fake.h"
 #include "tiers/object/aws_credentials.h"
 #include "tiers/object/aws_profile.h"
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define NOW 1900000000 /* in 2030 */
 
@@ -81,7 +83,7 @@ static tck_status_t get(int64_t now)
         lookup = (struct aws_lookup){.http = http, .profile = &profile, .region = "eu-west-1"};
         cr_assert_eq(aws_holder_new(&lookup, &holder, &err), TCK_OK);
     }
-    return aws_holder_get(holder, now, &got, &err);
+    return aws_holder_get(holder, now, 0, &got, &err);
 }
 
 static void expect(const char *access_key, const char *secret_key, const char *token)
@@ -306,6 +308,56 @@ Test(aws_credentials, a_source_that_fails_is_not_passed_over)
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
     expect_error(TCK_ERR_DENIED, "container");
     cr_assert(strstr(err.text, "403") != NULL);
+}
+
+Test(aws_credentials, a_service_that_fails_is_not_asked_by_each_thread)
+{
+    char url[64];
+    failing = OK_ANSWER "<html>Sign in</html>";
+    http_fake_start(answer_error, url);
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+    tck_status_t status = get(NOW);
+    cr_assert(aws_error_passes(status), "%s", err.text);
+    unsigned before = served;
+    cr_assert_eq(get(NOW + 1), status);
+    cr_assert(strstr(err.text, "container") != NULL, "%s", err.text);
+    cr_assert_eq(served, before);
+    http_fake_start(answer_json, url);
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+    cr_assert_eq(get(NOW + 4), TCK_OK, "%s", err.text);
+    aws_credentials_free(&got);
+}
+
+static const char *answer_late(const char *request)
+{
+    sleep(6);
+    return answer_error(request);
+}
+
+Test(aws_credentials, a_metadata_service_that_is_slow_is_not_one_that_is_missing)
+{
+    char url[64];
+    unsetenv("AWS_EC2_METADATA_DISABLED");
+    setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1", 1);
+    expect_error(TCK_ERR_DENIED, "no metadata service");
+    http_fake_start(answer_late, url);
+    setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url, 1);
+    tck_status_t status = get(NOW + 60);
+    cr_assert(aws_error_passes(status), "%s", err.text);
+}
+
+Test(aws_credentials, no_source_is_asked_after_the_end_of_the_call)
+{
+    char url[64];
+    http_fake_start(answer_late, url);
+    setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+    cr_assert_eq(aws_profile_load(&profile, &err), TCK_OK);
+    lookup = (struct aws_lookup){.http = http, .profile = &profile, .region = ""};
+    cr_assert_eq(aws_holder_new(&lookup, &holder, &err), TCK_OK);
+    uint64_t begun = clock_ms();
+    tck_status_t status = aws_holder_get(holder, NOW, begun + 300, &got, &err);
+    cr_assert(aws_error_passes(status), "%s", err.text);
+    cr_assert(clock_ms() - begun < 3000);
 }
 
 Test(aws_credentials, when_they_are_due)
