@@ -277,6 +277,17 @@ def test_a_source_of_credentials_is_asked_again(proxy, make):
     store.ok("put", "a", text="hello")
 
 
+def test_a_request_that_cannot_be_made_says_nothing_about_the_value_there(proxy, store, make):
+    store.ok("put", "a", text="hello")
+    url, _ = serve_credentials([GOOD[:-1] + b', "Token": "two\\nlines"}'])
+    broken = make(proxy.url, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONTAINER_CREDENTIALS_FULL_URI=url)
+    for op in "get", "create":
+        answer = broken(op, "a", text="hello", deadline_ms=1500)
+        assert answer["status"] == "invalid configuration" and "line" in answer["error"], answer
+    answer = store("create", "a", text="hell")
+    assert answer["status"] == "exists already" and "another value is there" in answer["error"], answer
+
+
 def test_another_region_is_named(proxy, store):
     proxy.fault("answer", "GET", status=301, headers=["x-amz-bucket-region: eu-west-3"],
                 body="<Error><Code>PermanentRedirect</Code></Error>")

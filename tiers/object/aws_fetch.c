@@ -45,7 +45,8 @@ static tck_status_t failed(const struct aws_fetch *fetch, const struct http_answ
                            struct s3_next next, bool connected, struct error *err)
 {
     if (answer->end == HTTP_ANSWERED) {
-        return error_set(err, answer->status == 404 ? TCK_ERR_NOENT : next.status, "%s: HTTP %ld %s", fetch->what, answer->status, code);
+        return error_set(err, answer->status == 404 ? TCK_ERR_NOENT : next.status, "%s: HTTP %ld %s", fetch->what,
+                         answer->status, code);
     }
     return error_set(err, next.status == TCK_ERR_TIMEDOUT && !connected ? TCK_ERR_UNREACHABLE : next.status, "%s: %s",
                      fetch->what, answer->reason);

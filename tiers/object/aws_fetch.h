@@ -14,7 +14,7 @@ struct aws_fetch {
     const char *body;           /* NULL: none */
     uint32_t deadline_ms;
     uint64_t until_ms; /* of clock_ms: the end of the time in any case; 0: none */
-    bool direct; /* never through a proxy */
+    bool direct;       /* never through a proxy */
 };
 
 /* The body of an answer 2xx, which the caller frees after overwriting it. TCK_ERR_NOENT: HTTP 404.

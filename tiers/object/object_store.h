@@ -83,8 +83,8 @@ struct object_ops {
      * have been lost: TCK_OK if the same bytes are there, which is why each writer's value must be its own. */
     tck_status_t (*create)(struct object_store *s, const struct object_call *call, const char *key,
                            const struct object_bytes *value, struct error *err);
-    /* The whole value, at most max bytes; NUL-terminated, the caller frees it. Larger: TCK_ERR_TOOBIG or the nearest
-     * status there is. */
+    /* The whole value, at most max bytes; NUL-terminated, the caller frees it. Larger: TCK_ERR_INVAL, which stands for
+     * nothing else. */
     tck_status_t (*get)(struct object_store *s, const struct object_call *call, const char *key, uint64_t max,
                         char **out, size_t *bytes_out, struct error *err);
     /* Fills buffer with bytes offset to offset + bytes - 1; TCK_ERR_CORRUPT: the object ends before. */

@@ -95,8 +95,7 @@ static tck_status_t take_credentials(const struct run *r, struct aws_credentials
 {
     uint64_t until_ms = r->begun_ms + r->outcome.deadline_ms;
     for (;;) {
-        tck_status_t status =
-            aws_holder_get(r->s->credentials, (int64_t)(clock_wall_ms() / 1000), until_ms, out, err);
+        tck_status_t status = aws_holder_get(r->s->credentials, (int64_t)(clock_wall_ms() / 1000), until_ms, out, err);
         if (status == TCK_OK) {
             return TCK_OK;
         }
@@ -117,7 +116,7 @@ static tck_status_t prepare(struct run *r, struct error *err)
     snprintf(r->access_key, sizeof(r->access_key), "%s", credentials.access_key);
     status = s3_request_make(&r->s->settings, r->ask, &credentials, now_s(r->s), r->request, err);
     aws_credentials_free(&credentials);
-    return status;
+    return status == TCK_ERR_INVAL ? (err->code = TCK_ERR_CONFIG) : status; /* of get, the former is a larger value */
 }
 
 static void moved(void *ctx, uint64_t bytes)
@@ -229,6 +228,7 @@ static void read_answer(struct run *r)
     }
     r->reply->status = r->answer.status;
     r->reply->headers = r->answer.headers;
+    r->reply->too_big = r->answer.end == HTTP_TOO_BIG;
     o->end = r->answer.end;
     o->http = r->answer.status;
     o->code = r->reply->code;

@@ -28,6 +28,7 @@ struct s3_reply {
     size_t body_bytes;
     uint64_t filled;
     struct s3_document document; /* if one was expected */
+    bool too_big;                /* the answer had more bytes than were allowed */
     bool uncertain;              /* an earlier attempt may have taken effect, although its answer is not known */
 };
 

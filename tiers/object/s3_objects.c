@@ -50,40 +50,6 @@ tck_status_t s3_put(struct object_store *store, const struct object_call *call, 
     return send_value(store_of(store), call, key, value, false, err);
 }
 
-/* The key is taken: by this very value, if the answer to an attempt was lost, to us or to a proxy that has sent it
- * again for us. */
-static tck_status_t compare(struct s3_store *s, const struct object_call *call, const char *key,
-                            const struct object_bytes *value, struct error *err)
-{
-    char *there = NULL;
-    size_t bytes = 0;
-    tck_status_t status = s3_get(&s->base, call, key, value->bytes, &there, &bytes, err);
-    if (status == TCK_OK) {
-        bool same = bytes == value->bytes && memcmp(there, value->data, bytes) == 0;
-        free(there);
-        return same ? TCK_OK
-                    : error_set(err, TCK_ERR_EXIST, "%.150s/%.150s: create: another value is there", s->base.name, key);
-    }
-    if (status == TCK_ERR_INVAL || status == TCK_ERR_NOENT) {
-        return error_set(err, TCK_ERR_EXIST, "%.150s/%.150s: create: another value %s", s->base.name, key,
-                         status == TCK_ERR_INVAL ? "is there" : "was there, and was removed meanwhile");
-    }
-    return error_prefix(err, "create: the key is taken; by which value is not known");
-}
-
-tck_status_t s3_create(struct object_store *store, const struct object_call *call, const char *key,
-                       const struct object_bytes *value, struct error *err)
-{
-    struct s3_store *s = store_of(store);
-    uint64_t begun = clock_ms();
-    tck_status_t status = send_value(s, call, key, value, true, err);
-    if (status != TCK_ERR_EXIST) {
-        return status;
-    }
-    struct object_call rest = s3_call_rest(s, call, begun, S3_REST_MS);
-    return compare(s, &rest, key, value, err);
-}
-
 /* Whether the bytes are what the server has a checksum of; of an upload in parts it has none of the whole. */
 static bool matches(const struct s3_reply *reply)
 {
@@ -104,21 +70,28 @@ static tck_status_t get_once(struct s3_store *s, const struct object_call *call,
                          .headers = {{"x-amz-checksum-mode", "ENABLED"}},
                          .collect_max = max + 1};
     tck_status_t status = s3_call(s, call, &ask, reply, err);
-    if (status == TCK_ERR_INVAL || (status == TCK_OK && reply->body_bytes > max)) {
+    if (reply->too_big || (status == TCK_OK && reply->body_bytes > max)) {
+        reply->too_big = true;
         return error_set(err, TCK_ERR_INVAL, "%.150s/%.150s: get: it is larger than %" PRIu64 " bytes", s->base.name,
                          key, max);
     }
     if (status == TCK_OK && reply->headers.content_length != reply->body_bytes) {
-        return error_set(err, TCK_ERR_IO, "%.150s/%.150s: get: the answer does not say how long it is",
-                         s->base.name, key);
+        return error_set(err, TCK_ERR_IO, "%.150s/%.150s: get: the answer does not say how long it is", s->base.name,
+                         key);
     }
     return status;
 }
 
-tck_status_t s3_get(struct object_store *store, const struct object_call *call, const char *key, uint64_t max,
-                    char **out, size_t *bytes_out, struct error *err)
+/* What there is, if it is not larger than max. */
+struct value {
+    char *data; /* owned by the caller */
+    size_t bytes;
+    bool too_big;
+};
+
+static tck_status_t get_value(struct s3_store *s, const struct object_call *call, const char *key, uint64_t max,
+                              struct value *out, struct error *err)
 {
-    struct s3_store *s = store_of(store);
     uint64_t begun = clock_ms();
     struct object_call rest = s3_call_rest(s, call, begun, 1);
     tck_status_t status = TCK_OK;
@@ -129,18 +102,64 @@ tck_status_t s3_get(struct object_store *store, const struct object_call *call, 
         differs = status == TCK_OK && !matches(&reply);
         if (status == TCK_OK && !differs) {
             char *body = reply.body != NULL ? reply.body : strdup("");
-            *bytes_out = reply.body_bytes;
-            *out = body;
+            *out = (struct value){.data = body, .bytes = reply.body_bytes};
             reply.body = NULL;
             status = body != NULL ? TCK_OK : error_set(err, TCK_ERR_NOMEM, "%.150s: get: no memory", s->base.name);
         }
+        out->too_big = reply.too_big;
         s3_reply_free(&reply);
         rest = s3_call_rest(s, call, begun, 1);
     }
     return status == TCK_OK && differs
-               ? error_set(err, TCK_ERR_IO, "%.150s/%.150s: get: the bytes do not match the server's checksum, %d times",
-                           s->base.name, key, DAMAGED_MAX)
+               ? error_set(err, TCK_ERR_IO,
+                           "%.150s/%.150s: get: the bytes do not match the server's checksum, %d times", s->base.name,
+                           key, DAMAGED_MAX)
                : status;
+}
+
+tck_status_t s3_get(struct object_store *store, const struct object_call *call, const char *key, uint64_t max,
+                    char **out, size_t *bytes_out, struct error *err)
+{
+    struct value value;
+    tck_status_t status = get_value(store_of(store), call, key, max, &value, err);
+    if (status == TCK_OK) {
+        *out = value.data;
+        *bytes_out = value.bytes;
+    }
+    return status;
+}
+
+/* The key is taken: by this very value, if the answer to an attempt was lost, to us or to a proxy that has sent it
+ * again for us. */
+static tck_status_t compare(struct s3_store *s, const struct object_call *call, const char *key,
+                            const struct object_bytes *value, struct error *err)
+{
+    struct value there = {0};
+    tck_status_t status = get_value(s, call, key, value->bytes, &there, err);
+    if (status == TCK_OK) {
+        bool same = there.bytes == value->bytes && memcmp(there.data, value->data, there.bytes) == 0;
+        free(there.data);
+        return same ? TCK_OK
+                    : error_set(err, TCK_ERR_EXIST, "%.150s/%.150s: create: another value is there", s->base.name, key);
+    }
+    if (there.too_big || status == TCK_ERR_NOENT) {
+        return error_set(err, TCK_ERR_EXIST, "%.150s/%.150s: create: another value %s", s->base.name, key,
+                         there.too_big ? "is there" : "was there, and was removed meanwhile");
+    }
+    return error_prefix(err, "create: the key is taken; by which value is not known");
+}
+
+tck_status_t s3_create(struct object_store *store, const struct object_call *call, const char *key,
+                       const struct object_bytes *value, struct error *err)
+{
+    struct s3_store *s = store_of(store);
+    uint64_t begun = clock_ms();
+    tck_status_t status = send_value(s, call, key, value, true, err);
+    if (status != TCK_ERR_EXIST) {
+        return status;
+    }
+    struct object_call rest = s3_call_rest(s, call, begun, S3_REST_MS);
+    return compare(s, &rest, key, value, err);
 }
 
 /* The object ends before the range does, by the word of the server: a whole answer, or the size beside the range. */
@@ -186,7 +205,7 @@ tck_status_t s3_get_range(struct object_store *store, const struct object_call *
     tck_status_t status = s3_call(s, call, &ask, &reply, err);
     if (status == TCK_OK) {
         status = check_range(s, &ask, &reply, offset, err);
-    } else if (status == TCK_ERR_INVAL) {
+    } else if (reply.too_big) {
         status = error_set(err, TCK_ERR_IO, "%.150s/%.150s: get: more came than the %" PRIu64 " bytes asked for",
                            s->base.name, key, bytes);
     }
@@ -194,8 +213,8 @@ tck_status_t s3_get_range(struct object_store *store, const struct object_call *
     return status;
 }
 
-/* Sets *absent_out if the answer was 404. It has no document, so it may be the word of something on the way, or be about
- * the bucket. */
+/* Sets *absent_out if the answer was 404. It has no document, so it may be the word of something on the way, or be
+ * about the bucket. */
 static tck_status_t head_once(struct s3_store *s, const struct object_call *call, const char *key,
                               struct object_info *out, bool *absent_out, struct error *err)
 {
@@ -233,8 +252,8 @@ tck_status_t s3_head(struct object_store *store, const struct object_call *call,
             return error_prefix(err, "%.150s: head: HTTP 404, and whether the key is there is not known", key);
         }
     }
-    return listed ? error_set(err, TCK_ERR_IO, "%.150s/%.150s: head: HTTP 404, but a listing has the key",
-                              s->base.name, key)
+    return listed ? error_set(err, TCK_ERR_IO, "%.150s/%.150s: head: HTTP 404, but a listing has the key", s->base.name,
+                              key)
                   : error_set(err, TCK_ERR_NOENT, "%.150s/%.150s: head: there is no such key", s->base.name, key);
 }
 

@@ -125,7 +125,9 @@ tck_status_t s3_request_make(const struct s3_settings *settings, const struct s3
     int len = snprintf(out->url, sizeof(out->url), "%s://%s%s%s%s", settings->scheme, settings->host, parts.path,
                        parts.query[0] == '\0' ? "" : "?", parts.query);
     if (len >= (int)sizeof(out->url) || !make_lines(&parts, authorization, out)) {
-        return error_set(err, TCK_ERR_INVAL, "the request is too long, or a header of it has a line break");
+        return error_set(err, TCK_ERR_INVAL,
+                         "the request is too long, or a header of it has a line break: the session "
+                         "token of the credentials, if it has one, must be one line");
     }
     return TCK_OK;
 }

@@ -145,7 +145,7 @@ struct s3_next s3_decide(const struct s3_outcome *o)
     case HTTP_CANCELED:
         return fail(TCK_ERR_CANCELED);
     case HTTP_TOO_BIG:
-        return fail(TCK_ERR_INVAL);
+        return fail(TCK_ERR_IO);
     case HTTP_NO_MEMORY:
         return fail(TCK_ERR_NOMEM);
     case HTTP_REFUSED:

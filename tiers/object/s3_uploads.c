@@ -64,8 +64,8 @@ tck_status_t s3_upload_part(struct object_store *store, const struct object_call
                          .body_bytes = value->bytes};
     tck_status_t status = s3_call(s, call, &ask, &reply, err);
     if (status == TCK_OK && reply.headers.etag[0] == '\0') {
-        status = error_set(err, TCK_ERR_IO, "%.150s/%.150s: part %s: the answer has no ETag", s->base.name,
-                           upload->key, digits);
+        status = error_set(err, TCK_ERR_IO, "%.150s/%.150s: part %s: the answer has no ETag", s->base.name, upload->key,
+                           digits);
     }
     if (status == TCK_OK) {
         strcpy(part.etag, reply.headers.etag);
