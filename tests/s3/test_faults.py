@@ -177,6 +177,15 @@ def test_a_listing_that_does_not_say_where_it_goes_on_is_an_error(proxy, store):
     assert store("list")["status"] == "input/output error"
 
 
+def test_a_listing_without_an_end_is_an_error(proxy, store, prefix):
+    entries = f"<Contents><Key>{prefix}/k</Key></Contents>" * 200_000
+    for i in range(6):
+        proxy.fault("answer", "GET", status=200, body="<ListBucketResult><IsTruncated>true</IsTruncated>"
+                    f"<NextContinuationToken>t{i}</NextContinuationToken>{entries}</ListBucketResult>")
+    answer = store("list", deadline_ms=60000)
+    assert answer["status"] == "input/output error" and "more than 1000000 entries" in answer["error"], answer
+
+
 def test_a_clock_that_differs_is_corrected_once(proxy, store):
     skewed = "<Error><Code>RequestTimeTooSkewed</Code></Error>"
     now = time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime())

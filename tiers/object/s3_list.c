@@ -70,6 +70,16 @@ static tck_status_t turn_page(struct pages *p, char **token, char **upload_token
     return TCK_OK;
 }
 
+static tck_status_t check_size(const struct pages *p, size_t count, size_t more, struct error *err)
+{
+    return count + more <= S3_LIST_MAX
+               ? TCK_OK
+               : error_set(err, TCK_ERR_IO,
+                           "%.150s: %s: there are more than %d entries below %.150s: remove what is not needed there, "
+                           "or choose another prefix",
+                           p->s->base.name, p->verb, S3_LIST_MAX, p->prefix);
+}
+
 /* Room for `more` elements of `size` bytes behind `count`; the array stays as it is if there is none. */
 static bool grow(void *array_at, size_t count, size_t more, size_t size)
 {
@@ -86,6 +96,10 @@ static bool grow(void *array_at, size_t count, size_t more, size_t size)
 static tck_status_t take_objects(const struct pages *p, const struct s3_document *page, struct object_listing *out,
                                  struct error *err)
 {
+    tck_status_t status = check_size(p, out->count, page->count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
     if (!grow(&out->objects, out->count, page->count, sizeof(*out->objects))) {
         return error_set(err, TCK_ERR_NOMEM, "%.150s: list: no memory", p->s->base.name);
     }
@@ -199,6 +213,10 @@ struct uploads {
 static tck_status_t take_uploads(const struct pages *p, struct s3_document *page, struct uploads *out,
                                  struct error *err)
 {
+    tck_status_t status = check_size(p, out->count, page->count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
     if (!grow(&out->items, out->count, page->count, sizeof(*out->items))) {
         return error_set(err, TCK_ERR_NOMEM, "%.150s: uploads: no memory", p->s->base.name);
     }

@@ -5,6 +5,8 @@
 
 #include "tiers/object/object_store.h"
 
+#define S3_LIST_MAX 1000000 /* entries of a listing; more is an error, as a server could go on for ever */
+
 tck_status_t s3_list(struct object_store *store, const struct object_call *call, const char *prefix, bool folders,
                      struct object_listing *out, struct error *err);
 /* Whether a listing has this very key. */

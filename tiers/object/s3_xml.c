@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define PATH_MAX_BYTES 160
 #define DEPTH_MAX      24
@@ -304,7 +305,8 @@ tck_status_t s3_xml_decode(const char *text, size_t len, struct s3_document *out
 
 bool s3_document_truncated(const struct s3_document *document)
 {
-    return document->truncated != NULL && strcmp(document->truncated, "true") == 0;
+    const char *next = document->next_token != NULL ? document->next_token : document->next_key;
+    return document->truncated != NULL ? strcasecmp(document->truncated, "true") == 0 : next != NULL && next[0] != '\0';
 }
 
 static void wipe(char *text)

@@ -49,6 +49,7 @@ struct s3_document {
  * overwrites the texts first. */
 must_check tck_status_t s3_xml_decode(const char *text, size_t len, struct s3_document *out, struct error *err);
 void s3_document_free(struct s3_document *document);
+/* Whether another page follows. Some servers only say where it begins. */
 bool s3_document_truncated(const struct s3_document *document);
 
 /* "<CompleteMultipartUpload>..." is written, not read, and has nothing that needs an escape but the quotes of etags;

@@ -32,6 +32,24 @@ Test(s3_xml, an_error_has_code_and_message)
     s3_document_free(&document);
 }
 
+static bool goes_on(const char *text)
+{
+    cr_assert_eq(decode(text), TCK_OK);
+    bool more = s3_document_truncated(&document);
+    s3_document_free(&document);
+    return more;
+}
+
+Test(s3_xml, a_page_that_says_where_the_next_one_begins_is_not_the_last_one)
+{
+    cr_assert(goes_on("<ListBucketResult><NextContinuationToken>t</NextContinuationToken></ListBucketResult>"));
+    cr_assert(goes_on("<ListMultipartUploadsResult><NextKeyMarker>k</NextKeyMarker></ListMultipartUploadsResult>"));
+    cr_assert_not(goes_on("<ListMultipartUploadsResult><NextKeyMarker/></ListMultipartUploadsResult>"));
+    cr_assert_not(goes_on("<ListBucketResult><IsTruncated>false</IsTruncated>"
+                          "<NextContinuationToken>t</NextContinuationToken></ListBucketResult>"));
+    cr_assert_not(goes_on("<ListBucketResult/>"));
+}
+
 Test(s3_xml, a_listing_has_keys_folders_and_a_token)
 {
     cr_assert_eq(decode(HEAD
