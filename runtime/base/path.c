@@ -12,7 +12,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define SHOWN_MAX 64 /* bytes of a path in an error */
+#define SHOWN_MAX (PATH_SHOWN_BYTES - 1) /* bytes of a path in an error */
 #define S3        "s3://"
 
 /* The length of "s3:" in "s3://bucket/x", and in "s3:/bucket/x", which path libraries turn it into; 0 if there is none.
@@ -23,16 +23,30 @@ static size_t scheme_length(const char *text)
     return len >= 2 && isalpha((unsigned char)text[0]) && text[len] == ':' && text[len + 1] == '/' ? len + 1 : 0;
 }
 
+/* The last '@': a secret key may have '/' in it, unencoded. */
+void path_shown(const char *text, char out[PATH_SHOWN_BYTES])
+{
+    size_t scheme = scheme_length(text);
+    const char *at = scheme == 0 ? NULL : strrchr(text, '@');
+    if (at == NULL) {
+        snprintf(out, PATH_SHOWN_BYTES, "%s", text);
+    } else {
+        snprintf(out, PATH_SHOWN_BYTES, "%.*s//%s", (int)scheme, text, at + 1);
+    }
+}
+
 static tck_status_t refuse_url(const char *text, size_t scheme, struct error *err)
 {
+    char shown[PATH_SHOWN_BYTES];
     if (strncmp(text, "file:", scheme) == 0) {
         const char *path = text + scheme + strspn(text + scheme, "/") - 1;
         return error_set(err, TCK_ERR_CONFIG, "\"%.*s\" is a URL: write the path alone, \"%.*s\"", SHOWN_MAX, text,
                          SHOWN_MAX, path);
     }
+    path_shown(text, shown);
     return error_set(err, TCK_ERR_CONFIG,
-                     "\"%.*s\" is a URL, and %.*s is not supported: give a path on a file system that is mounted here",
-                     SHOWN_MAX, text, (int)scheme - 1, text);
+                     "\"%s\" is a URL, and %.*s is not supported: give a path on a file system that is mounted here",
+                     shown, (int)scheme - 1, text);
 }
 
 static bool has_variable(const char *text)
@@ -214,17 +228,22 @@ static bool has_good_components(const char *text, size_t len)
 
 static tck_status_t keep_url(const char *text, char *out, size_t cap, struct error *err)
 {
+    char shown[PATH_SHOWN_BYTES];
     size_t len = strlen(text);
     while (len > sizeof(S3) - 1 && text[len - 1] == '/') {
         len--;
     }
+    path_shown(text, shown);
     if (!has_good_components(text + sizeof(S3) - 1, len - (sizeof(S3) - 1))) {
         return error_set(err, TCK_ERR_CONFIG,
-                         "\"%.*s\": write " S3 "bucket or " S3 "bucket/prefix, with letters, digits and . _ - only",
-                         SHOWN_MAX, text);
+                         "\"%s\": write " S3 "bucket or " S3 "bucket/prefix, with letters, digits and . _ - only%s",
+                         shown,
+                         strchr(text, '@') == NULL ? ""
+                                                   : "; credentials have places of their own, such as "
+                                                     "AWS_ACCESS_KEY_ID");
     }
     if (len >= cap) {
-        return error_set(err, TCK_ERR_CONFIG, "\"%.*s...\" is longer than %zu bytes", SHOWN_MAX, text, cap - 1);
+        return error_set(err, TCK_ERR_CONFIG, "\"%s...\" is longer than %zu bytes", shown, cap - 1);
     }
     memcpy(out, text, len);
     out[len] = '\0';
@@ -237,7 +256,9 @@ tck_status_t path_or_url(const char *text, const char *dir, char *out, size_t ca
         return keep_url(text, out, cap, err);
     }
     if (strncmp(text, "s3:", 3) == 0) { /* what path libraries make of it */
-        return error_set(err, TCK_ERR_CONFIG, "\"%.*s\": write " S3 "bucket/prefix, with two slashes", SHOWN_MAX, text);
+        char shown[PATH_SHOWN_BYTES];
+        path_shown(text, shown);
+        return error_set(err, TCK_ERR_CONFIG, "\"%s\": write " S3 "bucket/prefix, with two slashes", shown);
     }
     return path_absolute(text, dir, out, cap, err);
 }

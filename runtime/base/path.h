@@ -30,6 +30,12 @@ must_check tck_status_t path_unopened(const char *key, const char *path, int err
 /* Whether it names a place in a store of objects: s3://... */
 bool path_is_url(const char *path);
 
+/* A path or URL for a text, cut: of what stands before an '@' in a URL, which may be a password or a key, only the
+ * scheme.
+ */
+#define PATH_SHOWN_BYTES 65
+void path_shown(const char *text, char out[PATH_SHOWN_BYTES]);
+
 /* Whether it is on a file system in memory (tmpfs), whose contents are lost with the machine. */
 bool path_is_memory(const char *path);
 

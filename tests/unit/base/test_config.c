@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Configuration: defaults, precedence, refused values and their errors, printing and changing. */
 #include "base/config.h"
+#include "base/path.h"
+
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +197,21 @@ Test(config, refuses_urls_that_no_store_has)
                  "load_dir: \"%s\": write s3://bucket or s3://bucket/prefix, with letters, digits and . _ - only",
                  urls[i]);
         expect_refused(member, want);
+    }
+}
+
+Test(config, no_error_has_the_credentials_of_a_url)
+{
+    static const char *const urls[] = {"s3://AKIA:SECRET@bucket/x", "s3://AKIA:SEC/SECRET@bucket",
+                                       "s3:/AKIA:SECRET@bucket", "https://AKIA:SECRET@bucket/x"};
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        char out[64];
+        struct error why = {0};
+        cr_assert_eq(path_or_url(urls[i], NULL, out, sizeof(out), &why), TCK_ERR_CONFIG);
+        cr_assert(strstr(why.text, "SECRET") == NULL && strstr(why.text, "AKIA") == NULL, "%s", why.text);
+        cr_assert(strstr(why.text, "//bucket") != NULL, "%s", why.text);
+        cr_assert_eq(path_absolute(urls[i], NULL, out, sizeof(out), &why), TCK_ERR_CONFIG);
+        cr_assert(strstr(why.text, "SECRET") == NULL, "%s", why.text);
     }
 }
 
