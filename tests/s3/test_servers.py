@@ -3,7 +3,7 @@
 import concurrent.futures
 
 import pytest
-from servers import Driver, Moto, Rclone
+from servers import Driver, Moto, Rclone, SeaweedFS
 
 
 @pytest.fixture
@@ -80,8 +80,10 @@ def test_uploads_are_finished_or_aborted(server, store, prefix):
     store.ok("abort")
 
 
-def test_the_probe_tells_who_honours_conditions(server, store):
-    assert store.ok("probe")["honoured"] == (not isinstance(server, Rclone))
+def test_the_probe_tells_what_a_server_ignores(server, store):
+    answer = store.ok("probe")
+    assert answer["honours_conditions"] == (not isinstance(server, Rclone))
+    assert answer["checks_checksums"] == isinstance(server, SeaweedFS)
     assert store.ok("list")["keys"] == {}
 
 

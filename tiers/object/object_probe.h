@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether a store keeps the one promise that all depends on. */
+ * Whether a store keeps the promises that all depends on; some servers ignore headers that they do not know. */
 #ifndef TCK_TIERS_OBJECT_PROBE_H
 #define TCK_TIERS_OBJECT_PROBE_H
 
 #include "tiers/object/object_store.h"
 
-/* Creates a key of a random name twice, and removes it again. *honoured_out: the second time was refused. A server that
- * ignores the condition replaces the value, so only one writer may use it. */
-must_check tck_status_t object_probe_conditions(struct object_store *store, const struct object_call *call,
-                                                bool *honoured_out, struct error *err);
+struct object_traits {
+    /* create refuses a key that is taken. Otherwise it replaces the value, so only one writer may use the store. */
+    bool honours_conditions;
+    /* A value or part that differs from its checksum is refused. Otherwise what has been damaged on its way is stored,
+     * and nobody is told: after each put, create and upload_finish, read the object back and compare it, before
+     * anything counts as saved. */
+    bool checks_checksums;
+};
+
+/* Writes keys of random names, and removes them again. */
+must_check tck_status_t object_probe(struct object_store *store, const struct object_call *call,
+                                     struct object_traits *out, struct error *err);
 
 #endif

@@ -44,7 +44,8 @@ struct object_call {
 struct object_bytes {
     const void *data; /* the caller's; not copied */
     uint64_t bytes;
-    const uint32_t *crc32c; /* NULL: not known; else sent along, so that the server refuses anything else */
+    const uint32_t *crc32c; /* NULL: not known; else sent along, so that the server refuses anything else, if
+                             * object_probe.h finds that it does */
 };
 
 struct object_info {
