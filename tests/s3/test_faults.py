@@ -75,6 +75,12 @@ def test_a_server_that_hangs_ends_with_the_deadline(proxy, store):
     assert answer["status"] == "timed out" and answer["ms"] < 2500, answer
 
 
+def test_a_connection_that_stalls_is_cut_long_before_storage_is_given_up(proxy, store):
+    store.ok("put", "a", text="hello")
+    proxy.fault("hang", "GET", seconds=15)
+    assert store.ok("get", "a")["ms"] < 10000
+
+
 def test_a_call_is_canceled_from_another_thread(proxy, store):
     proxy.fault("hang", "GET", seconds=8)
     answer = store("get", "a", cancel_ms=300)

@@ -6,7 +6,8 @@
 #include "tiers/object/object_store.h"
 
 #define S3_DEADLINE_MS 60000 /* of a call that has none of its own */
-#define S3_QUIET_S     20    /* a transfer of which nothing moves is cut and begun again */
+/* A transfer of which nothing moves is cut and begun again: well before storage_timeout_ms is over, 20 s by default. */
+#define S3_QUIET_S 6
 
 /* url: s3://<bucket>[/<prefix>]. Endpoint, region and credentials are found as AWS's libraries find them. Sends nothing
  * yet. TCK_ERR_UNSUPPORTED: this build has no S3. */
