@@ -19,7 +19,7 @@ static struct object_upload upload;
 static struct object_part parts[1000];
 static uint32_t part_count;
 static atomic_bool canceled;
-static uint64_t moved;
+static uint64_t moved, calls; /* bytes, and how often we were told of them */
 
 /* One line and the answer to it. */
 struct ask {
@@ -43,6 +43,7 @@ static void count_moved(void *ctx, uint64_t bytes)
 {
     (void)ctx;
     moved += bytes;
+    calls++;
 }
 
 static void make_value(struct ask *a)
@@ -257,12 +258,13 @@ static void answer(const json_t *in)
                                   .quiet_ms = (uint32_t)number(in, "quiet_ms", 0),
                                   .canceled = &canceled,
                                   .moved = count_moved};
-    moved = 0;
+    moved = calls = 0;
     make_value(&a);
     tck_status_t status = run(&a);
     json_add_str(a.out, "status", status_text(status));
     json_add_str(a.out, "error", status == TCK_OK ? "" : a.err.text);
     json_add_u64(a.out, "moved", moved);
+    json_add_u64(a.out, "calls", calls);
     json_add_u64(a.out, "ms", clock_ms() - begun);
     char *text = json_print(a.out, false);
     puts(text);

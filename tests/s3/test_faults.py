@@ -156,6 +156,20 @@ def test_an_upload_that_was_aborted_is_not_taken_for_finished(proxy, store):
     assert store("head", "m")["status"] == "not found"
 
 
+def test_an_upload_whose_end_takes_long_is_alive_and_may_be_aborted(proxy, store):
+    upload(store, "m")
+    proxy.fault("delay", "POST", "uploadId", seconds=8)
+    answer = store.ok("finish")
+    assert answer["calls"] >= 6, answer
+    assert store.ok("head", "m")["bytes"] == (5 << 20) + 100
+    upload(store, "n")
+    proxy.fault("hang", "POST", "uploadId", seconds=4)
+    assert store("finish", deadline_ms=1000)["status"] == "timed out"
+    assert store.ok("uploads")["uploads"] == [{"key": "n"}]
+    store.ok("abort")
+    assert store.ok("uploads")["uploads"] == []
+
+
 def test_an_error_in_an_answer_200_is_an_error(proxy, store):
     upload(store, "m")
     proxy.fault("answer", "POST", "uploadId", status=200, body="<Error><Code>InternalError</Code></Error>")

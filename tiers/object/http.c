@@ -115,7 +115,8 @@ static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_o
     uint64_t moved = (uint64_t)down + (uint64_t)up;
     (void)down_total;
     (void)up_total;
-    if (t->request->moved != NULL && moved > t->moved) {
+    bool waits = t->request->waits && t->out->sends > 0;
+    if (t->request->moved != NULL && (moved > t->moved || waits)) {
         t->request->moved(t->request->moved_ctx, moved - t->moved);
         t->moved = moved;
     }

@@ -35,6 +35,8 @@ struct http_request {
     const atomic_bool *canceled; /* may be NULL */
     void (*moved)(void *ctx, uint64_t bytes);
     void *moved_ctx;
+    bool waits; /* moved is called with 0, too, about each second, while the request was sent and its answer is awaited
+                 */
 };
 
 #define HTTP_ERROR_MAX    (64u << 10)

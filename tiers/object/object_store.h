@@ -37,7 +37,8 @@ struct object_call {
      * it takes the store for one that hangs. 0: only the deadline counts. */
     uint32_t quiet_ms;
     const atomic_bool *canceled;              /* NULL: only by object_store_cancel */
-    void (*moved)(void *ctx, uint64_t bytes); /* NULL: not wanted; called by the thread of the call as bytes pass */
+    void (*moved)(void *ctx, uint64_t bytes); /* NULL: not wanted; called by the thread of the call as bytes pass, and
+                                               * with 0 while the end of an upload is awaited */
     void *moved_ctx;
 };
 
@@ -105,7 +106,8 @@ struct object_ops {
     tck_status_t (*upload_part)(struct object_store *s, const struct object_call *call,
                                 const struct object_upload *upload, uint32_t number, const struct object_bytes *value,
                                 struct object_part *out, struct error *err);
-    /* Frees the upload, whatever the outcome. */
+    /* Frees the upload, except after TCK_ERR_TIMEDOUT: it may be finished or not, and upload_abort, which frees it, is
+     * for the caller to call once it knows. Its default deadline is longer than that of other calls. */
     tck_status_t (*upload_finish)(struct object_store *s, const struct object_call *call, struct object_upload *upload,
                                   const struct object_part *parts, uint32_t count, struct error *err);
     /* Frees the upload, whatever the outcome. One that does not exist is no error. */

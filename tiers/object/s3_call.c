@@ -154,6 +154,7 @@ static void send_once(struct run *r)
         .canceled = r->call == NULL ? NULL : r->call->canceled,
         .moved = moved,
         .moved_ctx = r,
+        .waits = ask->slow,
     };
     http_do(r->s->http, &request, &r->answer);
     explicit_bzero(r->request->text, sizeof(r->request->text));

@@ -144,24 +144,28 @@ tck_status_t s3_upload_finish(struct object_store *store, const struct object_ca
                               const struct object_part *parts, uint32_t count, struct error *err)
 {
     struct s3_store *s = (struct s3_store *)store;
+    struct object_call own = call == NULL ? (struct object_call){0} : *call;
     uint64_t begun = clock_ms();
     struct writer w = writer_new(LIST_BYTES);
     tck_status_t status;
+    own.deadline_ms = own.deadline_ms == 0 ? S3_FINISH_MS : own.deadline_ms;
     write_parts(&w, parts, count);
     if (w.failed) {
         status = error_set(err, TCK_ERR_NOMEM, "%.150s/%.150s: no memory for the list of its parts", s->base.name,
                            upload->key);
     } else {
         struct s3_reply reply;
-        status = finish(s, call, upload, &(struct crypto_bytes){w.data, w.len}, &reply, err);
+        status = finish(s, &own, upload, &(struct crypto_bytes){w.data, w.len}, &reply, err);
         if (status == TCK_ERR_NOENT && reply.uncertain && strcmp(reply.code, "NoSuchUpload") == 0) {
-            struct object_call rest = s3_call_rest(s, call, begun, S3_REST_MS);
+            struct object_call rest = s3_call_rest(s, &own, begun, S3_REST_MS);
             status = was_finished(s, &rest, upload->key, parts, count, err);
         }
         s3_reply_free(&reply);
     }
     writer_free(&w);
-    drop(upload);
+    if (status != TCK_ERR_TIMEDOUT) {
+        drop(upload);
+    }
     return status;
 }
 

@@ -5,6 +5,8 @@
 
 #include "tiers/object/object_store.h"
 
+#define S3_FINISH_MS 600000 /* deadline of an upload's end without one of its own: a server may work for minutes */
+
 tck_status_t s3_upload_begin(struct object_store *store, const struct object_call *call, const char *key,
                              struct object_upload *out, struct error *err);
 tck_status_t s3_upload_part(struct object_store *store, const struct object_call *call,
