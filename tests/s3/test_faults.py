@@ -317,6 +317,14 @@ def test_a_request_that_cannot_be_made_says_nothing_about_the_value_there(proxy,
     assert answer["status"] == "exists already" and "another value is there" in answer["error"], answer
 
 
+def test_a_server_without_conditions_is_told_from_others(proxy, store):
+    proxy.fault("answer", "PUT", status=501, body="<Error><Code>NotImplemented</Code></Error>")
+    answer = store("create", "a", text="x")
+    assert answer["status"].startswith("not supported") and "If-None-Match" in answer["error"], answer
+    proxy.fault("answer", "PUT", status=501, body="<Error><Code>NotImplemented</Code></Error>")
+    assert "If-None-Match" not in store("put", "a", text="x")["error"]
+
+
 def test_another_region_is_named(proxy, store):
     proxy.fault("answer", "GET", status=301, headers=["x-amz-bucket-region: eu-west-3"],
                 body="<Error><Code>PermanentRedirect</Code></Error>")

@@ -254,6 +254,16 @@ static bool take_clock(struct run *r)
     return theirs > 0;
 }
 
+static bool asks_condition(const struct s3_ask *ask)
+{
+    for (const struct s3_pair *header = ask->headers; header->name != NULL; header++) {
+        if (header->value != NULL && strcmp(header->name, "if-none-match") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What helps, if we know. */
 static void hint(const struct run *r, char *out, size_t cap)
 {
@@ -263,6 +273,10 @@ static void hint(const struct run *r, char *out, size_t cap)
         snprintf(out, cap, ": this machine's clock is wrong; set it (the server's time: %s)", r->answer.headers.date);
     } else if (region[0] != '\0' && strcmp(region, r->s->settings.region) != 0) {
         snprintf(out, cap, ": the bucket is in the region %s; set AWS_REGION", region);
+    } else if (asks_condition(r->ask) && (r->answer.status == 501 || strcmp(code, "NotImplemented") == 0)) {
+        snprintf(out, cap,
+                 ": the server cannot create a key only if it is free (If-None-Match), which writers need so "
+                 "that none replaces another's: use one that can");
     } else if (strcmp(code, "SignatureDoesNotMatch") == 0) {
         snprintf(out, cap, ": the secret key is wrong, or something on the way changes requests");
     } else if (r->answer.end == HTTP_REFUSED) {
@@ -272,7 +286,7 @@ static void hint(const struct run *r, char *out, size_t cap)
 
 static tck_status_t fail(const struct run *r, tck_status_t status, struct error *err)
 {
-    char what[200], help[160], id[100] = "";
+    char what[200], help[200], id[100] = "";
     const char *key = r->ask->key == NULL ? "" : r->ask->key;
     if (r->answer.end == HTTP_ANSWERED && r->answer.status > 0) {
         snprintf(what, sizeof(what), "HTTP %ld%s%.40s%s%.110s", r->answer.status, r->reply->code[0] == '\0' ? "" : " ",
