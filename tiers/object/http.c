@@ -123,6 +123,10 @@ static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_o
     return is_canceled(t);
 }
 
+/* libcurl itself sends a request again if a connection that was kept turns out to be dead, so a PUT may arrive twice.
+ * That does no harm by itself, as both have the same value. A server that carries out the first one late could replace
+ * a later value of the key, as after any attempt whose answer was lost: what must not be replaced is created, and
+ * s3_objects.c compares what is there if a creation may have arrived twice. */
 static int on_connected(void *ctx, char *remote, char *local, int remote_port, int local_port)
 {
     struct transfer *t = ctx;
