@@ -210,8 +210,8 @@ bool path_is_url(const char *path)
     return strncmp(path, S3, sizeof(S3) - 1) == 0;
 }
 
-/* Whether all between slashes are names, none of which a server or a proxy could take for something else. */
-static bool has_good_components(const char *text, size_t len)
+/* A server or a proxy takes none of these names for something else. */
+bool path_is_key(const char *text, size_t len)
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     size_t at = 0;
@@ -234,7 +234,7 @@ static tck_status_t keep_url(const char *text, char *out, size_t cap, struct err
         len--;
     }
     path_shown(text, shown);
-    if (!has_good_components(text + sizeof(S3) - 1, len - (sizeof(S3) - 1))) {
+    if (!path_is_key(text + sizeof(S3) - 1, len - (sizeof(S3) - 1))) {
         return error_set(err, TCK_ERR_CONFIG,
                          "\"%s\": write " S3 "bucket or " S3 "bucket/prefix, with letters, digits and . _ - only%s",
                          shown,

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 
 /* text as an absolute path without "." components, doubled or trailing slashes; "" stays "". A relative path begins at
  * dir (absolute; NULL: the working directory), "~" is the user's home. TCK_ERR_CONFIG for what would silently become a
@@ -26,6 +27,10 @@ void path_first_missing(const char *path, char *out, size_t cap);
 /* Why a directory that the configuration names under this key could not be opened: it does not exist, or the reason
  * that errnum gives; with the path and what to do. Never TCK_ERR_NOENT, which would say that nothing is in it. */
 must_check tck_status_t path_unopened(const char *key, const char *path, int errnum, struct error *err);
+
+/* Whether the first len bytes are names of letters, digits and ". _ -" with single '/' between them, and none of the
+ * names is "." or "..": what keys and prefixes in a store of objects are made of. */
+bool path_is_key(const char *text, size_t len);
 
 /* Whether it names a place in a store of objects: s3://... */
 bool path_is_url(const char *path);

@@ -3,13 +3,12 @@
 #include "tiers/object/object_folder.h"
 
 #include "base/digest.h"
+#include "base/path.h"
 #include "base/progress.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
 /* Shared by all folders of a store. */
 struct root {
@@ -112,7 +111,7 @@ const struct object_call *object_folder_call(const struct object_folder *folder)
 tck_status_t object_folder_key(const struct object_folder *folder, const char *name, char out[OBJECT_KEY_MAX],
                                struct error *err)
 {
-    if (name[0] == '\0' || name[strspn(name, NAME_CHARS)] != '\0') {
+    if (!path_is_key(name, strlen(name)) || strchr(name, '/') != NULL) {
         return error_set(err, TCK_ERR_DENIED, "\"%s\" is not a name in a store of objects", name);
     }
     int len = snprintf(out, OBJECT_KEY_MAX, "%s%s", folder->prefix, name);

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * URL, endpoint and region. */
 #include "tiers/object/s3_settings.h"
+#include "base/path.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define KEY_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+/* One name, without a slash. */
+static bool is_name(const char *text)
+{
+    return path_is_key(text, strlen(text)) && strchr(text, '/') == NULL;
+}
 
-/* Components of the characters that a key may have, none of them "." or "..". */
+/* Nothing, or what a key may begin with; with or without a slash at the end. */
 static bool is_prefix(const char *text)
 {
-    while (*text != '\0') {
-        size_t len = strspn(text, KEY_CHARACTERS);
-        bool dots = (len == 1 && text[0] == '.') || (len == 2 && text[0] == '.' && text[1] == '.');
-        if (len == 0 || dots || (text[len] != '/' && text[len] != '\0')) {
-            return false;
-        }
-        text += len + (text[len] == '/');
-    }
-    return true;
+    size_t len = strlen(text);
+    return len == 0 || path_is_key(text, text[len - 1] == '/' ? len - 1 : len);
 }
 
 static tck_status_t take_url(const char *url, struct s3_settings *out, struct error *err)
@@ -31,7 +29,7 @@ static tck_status_t take_url(const char *url, struct s3_settings *out, struct er
                          "and fragment");
     }
     size_t len = strlen(parts.host);
-    if (len < 3 || len >= sizeof(out->bucket) || strspn(parts.host, KEY_CHARACTERS) != len) {
+    if (len < 3 || len >= sizeof(out->bucket) || !is_name(parts.host)) {
         return error_set(err, TCK_ERR_CONFIG, "%.80s is no name of a bucket: 3 to 63 letters, digits, '.', '-' and '_'",
                          parts.host);
     }
@@ -68,7 +66,7 @@ static tck_status_t take_region(const char *region, bool own_endpoint, struct s3
                          out->name);
     }
     size_t len = strlen(region);
-    if (len >= sizeof(out->region) || strspn(region, KEY_CHARACTERS) != len) {
+    if (len >= sizeof(out->region) || !is_name(region)) {
         return error_set(err, TCK_ERR_CONFIG, "%s: %.60s is no name of a region", out->name, region);
     }
     strcpy(out->region, region);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Documents as a table: where an element is, and which text of ours it fills. */
 #include "tiers/object/s3_xml.h"
+#include "tiers/object/aws_files.h"
 
 #include <errno.h>
 #include <expat.h>
@@ -309,19 +310,11 @@ bool s3_document_truncated(const struct s3_document *document)
     return document->truncated != NULL ? strcasecmp(document->truncated, "true") == 0 : next != NULL && next[0] != '\0';
 }
 
-static void wipe(char *text)
-{
-    if (text != NULL) {
-        explicit_bzero(text, strlen(text));
-        free(text);
-    }
-}
-
 void s3_document_free(struct s3_document *document)
 {
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         char **place = (char **)(void *)((char *)document + texts[i].at);
-        wipe(*place);
+        aws_wipe(*place);
         *place = NULL; /* two paths may fill one text */
     }
     for (size_t i = 0; i < document->count; i++) {

@@ -108,3 +108,14 @@ Test(object_folder, what_was_sent_late_arrives_later)
     memory_store_deliver(store);
     cr_assert(memory_store_has(store, "job/x"));
 }
+
+Test(object_folder, names_that_lead_elsewhere_are_refused)
+{
+    static const char *const names[] = {"", ".", "..", "a/b", "a b", "\xc3\xa9"};
+    char key[OBJECT_KEY_MAX];
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        cr_assert_eq(object_folder_key(job, names[i], key, &err), TCK_ERR_DENIED, "%s", names[i]);
+    }
+    cr_assert_eq(object_folder_key(job, ".a-_9", key, &err), TCK_OK);
+    cr_assert_str_eq(key, "job/.a-_9");
+}
