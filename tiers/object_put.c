@@ -232,6 +232,7 @@ static tck_status_t finish_upload(struct put *op, struct error *err)
     char *id = strdup(op->sent.upload.id);
     tck_status_t status =
         store->ops->upload_finish(store, &op->call, &op->sent.upload, op->sent.parts, op->sent.part_count, err);
+    free(op->sent.upload.id); /* left after TCK_ERR_TIMEDOUT alone */
     op->sent.upload.id = NULL;
     if (status == TCK_OK || (status == TCK_ERR_TIMEDOUT && is_there(op))) {
         free(id);
@@ -272,6 +273,10 @@ static tck_status_t end_step(struct transfer *t, uint32_t i, struct error *err)
             return status;
         }
         failpoint(object, finished);
+    }
+    if (op->t.p->unchecked && op->t.p->config->storage_verify == SWITCH_ON && !is_there(op)) {
+        op->spoiled = true;
+        return error_set(err, TCK_ERR_IO, "was read back, and is not what was written");
     }
     return put_metadata(op, err);
 }

@@ -77,7 +77,10 @@ static tck_status_t send_parts(struct repair *m, uint32_t count, struct error *e
         status = send_part(m, i, err);
     }
     if (status == TCK_OK) {
-        return store->ops->upload_finish(store, call, &m->upload, m->parts, count, err);
+        status = store->ops->upload_finish(store, call, &m->upload, m->parts, count, err);
+    }
+    if (status == TCK_OK || m->upload.id == NULL) {
+        return status;
     }
     (void)store->ops->upload_abort(store, call, &m->upload, &ignored); /* else a later term's sweep does it */
     return status;

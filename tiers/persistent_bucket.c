@@ -37,13 +37,14 @@ static tck_status_t open_job(struct persistent *p, struct object_store *store, s
 
 static tck_status_t probe(struct persistent *p, struct error *err)
 {
-    bool honoured = false;
+    struct object_traits traits = {.honours_conditions = false};
     const struct object_folder *job = p->job.objects;
-    tck_status_t status = object_probe_conditions(object_folder_store(job), object_folder_call(job), &honoured, err);
+    tck_status_t status = object_probe(object_folder_store(job), object_folder_call(job), &traits, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "find out whether the server knows conditions");
+        return error_prefix(err, "find out what the server of save_dir can do");
     }
-    p->unconditional = !honoured;
+    p->unconditional = !traits.honours_conditions;
+    p->unchecked = !traits.checks_checksums;
     if (p->unconditional) {
         log_warn(
             "%s: the server ignores the condition \"only if absent\" (If-None-Match), so two starts of a job could "

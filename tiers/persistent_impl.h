@@ -88,6 +88,7 @@ struct persistent {
     uint32_t refs;            /* the owner's and one per call under way */
     bool closing;             /* persistent_free was called: uring is gone, and pool may be */
     bool unconditional;       /* the server ignores conditions */
+    bool unchecked;           /* the server ignores checksums, so what was put is read back */
     bool tidying;             /* older versions are being removed after a publish */
     struct version tidy_next; /* published meanwhile: tidied next */
 };

@@ -37,7 +37,9 @@ tck_status_t doctor_write_bucket(const struct config *config, bool *decides_out,
     }
     status = list(store, config, err);
     if (status == TCK_OK) {
-        status = object_probe_conditions(store, &call, decides_out, err);
+        struct object_traits traits = {.honours_conditions = false};
+        status = object_probe(store, &call, &traits, err);
+        *decides_out = traits.honours_conditions;
     }
     store->ops->free(store);
     return status;

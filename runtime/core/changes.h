@@ -14,9 +14,9 @@
     X(save_storage_interval) \
     X(max_ckpt_num)          \
     X(on_node_loss)
-#define CHANGE_ONE(key) +1
-enum { CHANGES_COUNT = 0 CHANGE_KEYS(CHANGE_ONE) };
-#undef CHANGE_ONE
+#define CHANGE_INDEX(key) CHANGE_##key,
+enum { CHANGE_KEYS(CHANGE_INDEX) CHANGES_COUNT };
+#undef CHANGE_INDEX
 
 #define ONE_CHANGE_FIELDS(F)                                                      \
     F(u64, at_ms) /* milliseconds since 1970; 0: this key has not been changed */ \

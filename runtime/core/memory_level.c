@@ -47,10 +47,7 @@ void memory_level_take(struct memory_watch_state *state, const struct memory_fig
     state->now = level_of(state, figures, reserve_bytes);
     state->before = *figures;
     state->any = true;
-    if (state->now >= state->level) {
-        state->level = state->now;
-        state->lower_since_ms = now_ms;
-    } else if (now_ms - state->lower_since_ms >= MEMORY_CALM_MS) {
+    if (state->now >= state->level || now_ms - state->lower_since_ms >= MEMORY_CALM_MS) {
         state->level = state->now;
         state->lower_since_ms = now_ms;
     }

@@ -50,6 +50,8 @@ void memory_store_heal(struct object_store *store);
 void memory_store_deliver(struct object_store *store);
 /* From now on, creations replace what is there, as by a server that does not know the condition. */
 void memory_store_forget_conditions(struct object_store *store);
+/* From now on, values are stored as they arrive, whatever their checksum. */
+void memory_store_forget_checksums(struct object_store *store);
 /* Called without a lock after each call that has changed or read something, by the thread of the call; may be NULL. */
 void memory_store_watch(struct object_store *store, void (*called)(void *ctx, enum memory_op op, const char *key),
                         void *ctx);

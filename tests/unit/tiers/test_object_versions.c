@@ -229,6 +229,22 @@ Test(versions, an_image_that_differs_from_its_digests_is_refused_by_the_server)
     item_free(&item);
 }
 
+Test(versions, what_a_server_that_ignores_checksums_has_stored_is_read_back)
+{
+    struct tier_item item = item_of(one, 0);
+    struct persistent *careful;
+    objects_config.storage_verify = SWITCH_ON;
+    memory_store_forget_checksums(objects_store);
+    careful = objects_tier(true); /* it finds out */
+    item.image[5 * CHUNK_BYTES] ^= 1;
+    expect(objects_wait(persistent_put(careful, &item, objects_ended, &objects_err, &objects_err)), TCK_ERR_IO,
+           "read back");
+    item.image[5 * CHUNK_BYTES] ^= 1;
+    expect(objects_wait(persistent_put(careful, &item, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    persistent_free(careful);
+    item_free(&item);
+}
+
 /* The content of the blob that is .metadata's. */
 #define METADATA "what DCP reads"
 
