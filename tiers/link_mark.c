@@ -25,7 +25,7 @@ static bool is_peer(const struct link *link, struct in_addr address)
 static bool belongs_to_link(const void *ctx, int fd)
 {
     const struct link *link = ctx;
-    struct sockaddr_in remote;
+    struct sockaddr_in remote = {.sin_family = AF_UNSPEC};
     socklen_t len = sizeof(remote);
 
     if (listeners_have(&link->listeners, fd)) {
