@@ -506,7 +506,7 @@ static bool is_finished(const struct launch *launch)
     }
     bool over = sim.us > faults.until_us && sim.us > faults.last_us && launch->step >= job.steps &&
                 !bases_wait(launch) && !overload_lasts(launch);
-    if (pressure_lasts()) {
+    if (pressure_leaves_marks()) {
         return false;
     }
     if (launch->last_step > 0) {

@@ -11,6 +11,7 @@
 
 #define TOTAL_BYTES     ((uint64_t)100 << 30)          /* 2 GiB of it are the reserve */
 #define AFTERWARDS      (MEMORY_CALM_MS * MS + 10 * S) /* until everything is used again */
+#define FETCH_US        S                              /* then copies that were given up are fetched, one by one */
 #define MEMORY_PATIENCE (14 * S)                       /* of a recovery at least */
 
 /* ---- memory_watch.h ---------------------------------------------------------------------------------------------- */
@@ -98,6 +99,17 @@ bool pressure_lasts(void)
         lasts = sim.us < sim.hosts[i].squeezed_until_us || has_given_back(&sim.hosts[i]);
     }
     return lasts;
+}
+
+bool pressure_leaves_marks(void)
+{
+    uint64_t fetches_us = (uint64_t)job.newest.ranks * job.shards * FETCH_US;
+    bool any = pressure_lasts();
+    for (uint32_t i = 0; sim_trait(TRAIT_PRESSURE) && i < sim.host_count && !any; i++) {
+        uint64_t until_us = sim.hosts[i].squeezed_until_us;
+        any = until_us > 0 && sim.us < until_us + AFTERWARDS + fetches_us;
+    }
+    return any;
 }
 
 /* ---- memory_pages.h ---------------------------------------------------------------------------------------------- */

@@ -278,6 +278,8 @@ void pressure_squeeze(struct host *host);
 void judge_memory_lacks(const struct launch *launch, const struct error *err);
 /* True while a machine is short of memory, or slots that its agent gave back are not used again yet. */
 bool pressure_lasts(void);
+/* The same, or some copy that was given up may not be there again. */
+bool pressure_leaves_marks(void);
 /* This memory no longer exists. */
 void pressure_forget(const uint8_t *at, uint64_t bytes);
 /* The current agent writes the header of a slot. */
