@@ -5,6 +5,7 @@
 class FakeClient:
     watch = None
     is_open = False  # there is nothing to detach from
+    rank = 1  # which shows no progress
 
     def __init__(self):
         self.records = []
