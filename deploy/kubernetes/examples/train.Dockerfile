@@ -3,7 +3,7 @@
 FROM python:3.11-slim-bookworm
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libcjson1 libisal2 libssl3 \
+    && apt-get install -y --no-install-recommends ca-certificates libcjson1 libcurl4 libexpat1 libisal2 libssl3 \
     && rm -rf /var/lib/apt/lists/*
 COPY dist/ /tmp/dist/
 # hadolint ignore=DL3013
