@@ -5,11 +5,15 @@
 
 Each rank calls worker(rank, world, steps=5) after init_process_group("gloo"); the list has the returned values (JSON).
 One process imports torch, which takes seconds, and forks the ranks. If that is too slow for each job, a Nursery imports
-once and forks all jobs of a test module: run(tmp_path, target, nursery=nursery, ...).
+once and forks all jobs of a test module: run(tmp_path, target, nursery=nursery, ...). With share_imports(), all jobs of
+the program that name no nursery come from one that has imported what most trainings import.
 """
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,11 +55,29 @@ class Nursery:
 
     def start(self, arguments):
         """Returns the pid of the new job, which leads its process group."""
-        self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
+        self._process.stdin.write(json.dumps([_environment(), *arguments]).encode() + b"\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, Path(self._log.name).read_text(errors="replace")[-8000:]
         return int(answer)
+
+
+_sharing = False
+
+
+def share_imports():
+    """Lets all jobs of this program that name no nursery be forked from one process that imports once."""
+    global _sharing
+    _sharing = True
+
+
+@functools.cache
+def _shared_nursery():
+    directory = Path(tempfile.mkdtemp(prefix="tck-nursery-"))
+    atexit.register(shutil.rmtree, directory)
+    nursery = Nursery(directory, "usual_imports")
+    atexit.register(nursery.__exit__)  # called before the directory is removed, since it was registered later
+    return nursery
 
 
 class Job:
@@ -65,6 +87,8 @@ class Job:
         self._out = Path(tempfile.mkdtemp(dir=tmp_path, prefix="job-"))
         self._world = world
         command = [target, str(world), json.dumps(arguments), str(self._out)]
+        if nursery is None and _sharing:
+            nursery = _shared_nursery()
         if nursery is not None:
             self._process = None
             self._pid = nursery.start(command)
@@ -164,11 +188,13 @@ def _run_job(target, world, arguments, out):
     Path(out, "codes").write_text(json.dumps(codes))
 
 
-def _fork_job(target, world, arguments, out):
+def _fork_job(environment, target, world, arguments, out):
     pid = os.fork()
     if pid != 0:
         return pid
     os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)  # a test may have changed it since the nursery began
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.chdir(out)
     log = os.open(os.path.join(out, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -176,8 +202,12 @@ def _fork_job(target, world, arguments, out):
     for source, descriptor in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, descriptor)
     try:
+        __import__(target.split(":")[0])
         _run_job(target, world, arguments, out)
+    except BaseException:
+        traceback.print_exc()  # if the test module cannot be imported
     finally:
+        sys.stderr.flush()
         os._exit(0)  # if the job failed, there are no "codes"
 
 
