@@ -19,7 +19,7 @@ from unittest import mock
 
 import pytest
 
-from tierckpt.runtime import native, progress_line
+from tierckpt.runtime import meanwhile, native, progress_line
 from tierckpt.runtime.native import Progress
 
 
@@ -65,7 +65,7 @@ class Client:
 
 @pytest.fixture
 def stderr(monkeypatch):
-    monkeypatch.setattr(progress_line, "_LOOK_S", 0.01)
+    monkeypatch.setattr(meanwhile, "_PAUSE_S", 0.01)
     return Terminal()
 
 
@@ -207,7 +207,7 @@ def restore_nothing(client):
 
 
 def test_every_line_of_the_library_is_written_meanwhile(monkeypatch, caplog):
-    monkeypatch.setattr(progress_line, "_LOOK_S", 0.01)
+    monkeypatch.setattr(meanwhile, "_PAUSE_S", 0.01)
     lines = iter(["one", "two"])
     monkeypatch.setattr(native, "log_lines", lambda log: [log.info("%s", line) for line in lines])
     caplog.set_level(logging.INFO, "tierckpt")

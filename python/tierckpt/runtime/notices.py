@@ -4,33 +4,18 @@
 import contextlib
 import logging
 import re
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from . import native
+from .meanwhile import meanwhile
 
 log = logging.getLogger("tierckpt")
 
-_LOOK_S = 1.0
 
-
-@contextlib.contextmanager
-def lines_meanwhile() -> Iterator[None]:
+def lines_meanwhile() -> contextlib.AbstractContextManager[None]:
     """For a call that may wait for minutes: writes the library's lines while it waits, and not only afterwards."""
-    over = threading.Event()
-
-    def write() -> None:
-        while not over.wait(_LOOK_S):
-            native.log_lines(log)
-
-    thread = threading.Thread(target=write, name="tierckpt-log", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return meanwhile(lambda: native.log_lines(log), "tierckpt-log")
 
 
 def few(names: Sequence[str]) -> str:
@@ -49,9 +34,9 @@ class Notices:
         """Writes what is new."""
         native.log_lines(log)
         if self._client.is_open and self._client.rank == 0:  # each rank knows of the trouble of any node
-            self._tell_storage(self._client.health())
+            self._log_storage(self._client.health())
 
-    def _tell_storage(self, health: native.Health) -> None:
+    def _log_storage(self, health: native.Health) -> None:
         cause = None if health.storage_ok else re.sub(r"\d+", "#", health.storage_text)
         if cause is not None and cause != self._cause:
             log.warning("nothing reaches storage since %s%s: %s", _clock(health.storage_since), _missing(health),

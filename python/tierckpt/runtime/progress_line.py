@@ -5,15 +5,14 @@ library logs meanwhile is written, too."""
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import TextIO
 
 from . import native
+from .meanwhile import meanwhile
 from .notices import log
 
-_LOOK_S = 1.0
 _STILL_S = 5.0
 """Without any progress for so long, the line says so."""
 
@@ -81,19 +80,11 @@ def _look(client: native.Client, line: _Line | None) -> None:
 @contextlib.contextmanager
 def shown(client: native.Client) -> Iterator[None]:
     """For a call that may wait for minutes."""
-    over, terminal = threading.Event(), _terminal() if client.rank == 0 else None
+    terminal = _terminal() if client.rank == 0 else None
     line = None if terminal is None else _Line(terminal)
-
-    def run() -> None:
-        while not over.wait(_LOOK_S):
-            _look(client, line)
-
-    thread = threading.Thread(target=run, name="tierckpt-progress", daemon=True)
-    thread.start()
     try:
-        yield
+        with meanwhile(lambda: _look(client, line), "tierckpt-progress"):
+            yield
     finally:
-        over.set()
-        thread.join()
         if line is not None:
             line.erase()

@@ -71,7 +71,7 @@ def _digest(members: tuple[int, ...]) -> str:
 
 
 def _common_bootstrap(members: tuple[int, ...] | None) -> Bootstrap:
-    """The one that all calls in the thread of the training use. Collective."""
+    """The group that all calls in the thread of the training use. Collective."""
     global _opened
     if _opened is None or _opened[0] is not dist.group.WORLD:
         _opened = (dist.group.WORLD, {})
