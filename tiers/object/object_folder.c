@@ -46,7 +46,7 @@ static void root_unref(struct root *root)
     }
 }
 
-/* Takes over the root's reference in any case. */
+/* Takes over the root's reference, also if it fails. */
 static tck_status_t folder_make(struct root *root, const char *prefix, struct object_folder **out, struct error *err)
 {
     struct object_folder *folder = calloc(1, sizeof(*folder));
@@ -136,7 +136,7 @@ tck_status_t object_folder_open(struct object_folder *folder, const char *name, 
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 
-/* Lists of what does not exist are empty, so there is no such bucket: whoever reads TCK_ERR_NOENT as "nothing was
+/* Lists of what does not exist are empty, so there is no such bucket: a caller that reads TCK_ERR_NOENT as "nothing was
  * saved" would be wrong. */
 static tck_status_t list_keys(const struct object_folder *folder, const char *beginning, struct object_listing *out,
                               struct error *err)
@@ -259,26 +259,31 @@ tck_status_t object_folder_read(struct object_folder *folder, const char *name, 
     return status == TCK_OK ? store->ops->get(store, &folder->root->call, key, max, text_out, len_out, err) : status;
 }
 
+typedef tck_status_t put_op(struct object_store *store, const struct object_call *call, const char *key,
+                            const struct object_bytes *value, struct error *err);
+
+static tck_status_t put_bytes(struct object_folder *folder, const char *name, const struct object_bytes *value,
+                              put_op *put, struct error *err)
+{
+    char key[OBJECT_KEY_MAX];
+    tck_status_t status = object_folder_key(folder, name, key, err);
+    return status == TCK_OK ? put(folder->root->of.store, &folder->root->call, key, value, err) : status;
+}
+
 tck_status_t object_folder_write(struct object_folder *folder, const char *name, const void *data, size_t len,
                                  struct error *err)
 {
-    char key[OBJECT_KEY_MAX];
     uint32_t crc = crc32c(0, data, len);
     const struct object_bytes value = {.data = data, .bytes = len, .crc32c = &crc};
-    struct object_store *store = folder->root->of.store;
-    tck_status_t status = object_folder_key(folder, name, key, err);
-    return status == TCK_OK ? store->ops->put(store, &folder->root->call, key, &value, err) : status;
+    return put_bytes(folder, name, &value, folder->root->of.store->ops->put, err);
 }
 
 tck_status_t object_folder_create(struct object_folder *folder, const char *name, const void *data, size_t len,
                                   struct error *err)
 {
-    char key[OBJECT_KEY_MAX];
     uint32_t crc = crc32c(0, data, len);
     const struct object_bytes value = {.data = data, .bytes = len, .crc32c = &crc};
-    struct object_store *store = folder->root->of.store;
-    tck_status_t status = object_folder_key(folder, name, key, err);
-    return status == TCK_OK ? store->ops->create(store, &folder->root->call, key, &value, err) : status;
+    return put_bytes(folder, name, &value, folder->root->of.store->ops->create, err);
 }
 
 tck_status_t object_folder_remove(struct object_folder *folder, const char *name, struct error *err)
