@@ -15,7 +15,7 @@ struct memory_setup {
     uint64_t cap_bytes;
     const char *hugetlb_mount; /* "" none */
     uint32_t threads;          /* that touch pages */
-    struct progress *progress; /* counts what they have touched; NULL: nobody does */
+    struct progress *progress; /* counts what they have touched; NULL: not counted */
     /* Parks a file under a name so that it survives this process; NULL in tests. Called for data and meta. */
     tck_status_t (*store_fd)(void *ctx, const char *name, int fd, struct error *err);
     void (*drop_fd)(void *ctx, const char *name);

@@ -165,7 +165,7 @@ static bool is_our_upload(const char *key, const char *prefix, uint64_t term, st
     return manifest_is_name_in_version(slash + 1) && is_swept(version, term, keep);
 }
 
-/* Uploads that nobody will finish cost as much as objects, and no listing shows them. */
+/* Uploads that will never be finished cost as much as objects, and no listing shows them. */
 static tck_status_t sweep_uploads(const struct persistent *p, uint64_t term, struct version keep, struct error *err)
 {
     char prefix[CONFIG_NAME + 1];

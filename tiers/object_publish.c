@@ -12,7 +12,8 @@ static tck_status_t check_files(struct persistent *p, const char *name, const st
                                 struct error *err)
 {
     struct folder dir;
-    tck_status_t status = folder_open(&p->job, name, &dir, err); /* anew: sizes come from a listing of that time */
+    tck_status_t status = folder_open(
+        &p->job, name, &dir, err); /* again, for the sizes of its files come from the listing that is made here */
     if (status == TCK_OK) {
         status = version_check_files(&dir, manifest, err);
         folder_close(&dir);

@@ -17,7 +17,7 @@
 #define PART_CHUNKS     4u     /* 16 MiB; all but the last part need at least 5 MiB */
 #define PARTS_MAX       10000u /* of one object */
 #define PARTS_IN_FLIGHT 8u
-#define FINISHES_MAX    3u /* that end undecided, before an upload is begun anew */
+#define FINISHES_MAX    3u /* that end undecided, before an upload starts from the beginning */
 #define WHAT_BYTES      (DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 struct put {
@@ -350,8 +350,8 @@ static uint64_t part_bytes(const struct transfer *t, uint32_t i)
     return part_of(op, op->missing[i], &crc).bytes;
 }
 
-/* Whoever reads TCK_ERR_CORRUPT drops the copy in the slot, so it must be the slot that differs, not what the server
- * has received. */
+/* A caller that gets TCK_ERR_CORRUPT drops the copy in the slot, so it must be the slot that differs, not what the
+ * server has received. */
 static tck_status_t judge(const struct object_bytes *part, uint32_t crc, tck_status_t status, struct error *err)
 {
     bool differs = status == TCK_ERR_CORRUPT && crc32c(0, part->data, part->bytes) != crc;

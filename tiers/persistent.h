@@ -30,7 +30,7 @@ struct persistent_setup {
     struct tier_pace pace; /* of puts */
     /* A term known to be claimed in the job's directory, which must therefore exist; 0: none. */
     uint64_t claimed;
-    /* Stores to use in place of those that save_dir and load_dir name; taken over in any case. For tests. */
+    /* Stores to use in place of those that save_dir and load_dir name; taken over, also if opening fails. For tests. */
     struct object_store *save_store, *load_store;
 };
 

@@ -223,7 +223,7 @@ void persistent_resume(struct persistent *p)
 
 void persistent_give_up(struct persistent *p)
 {
-    atomic_fetch_add(&p->epoch, 1); /* first: whoever is canceled must see why */
+    atomic_fetch_add(&p->epoch, 1); /* first: a call that is canceled must see why */
     p->ops->give_up(p);
 }
 

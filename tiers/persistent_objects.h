@@ -13,7 +13,7 @@
 
 /* ---- persistent_bucket.c --------------------------------------------------------------------------------------- */
 
-/* Open the job's folder in the store, which they take over in any case, as dir_open and dir_find do. */
+/* Open the job's folder in the store, which they take over, also if they fail, as dir_open and dir_find do. */
 must_check tck_status_t objects_open(struct persistent *p, struct object_store *store, struct error *err);
 must_check tck_status_t objects_find(struct persistent *p, struct object_store *store, struct error *err);
 must_check tck_status_t objects_open_load(struct persistent *p, struct object_store *store, struct error *err);

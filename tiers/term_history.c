@@ -124,7 +124,7 @@ static tck_status_t read_holders(const struct persistent *p, const struct term_l
         struct held_term *held = &out->terms[out->count];
         bool reserved = false;
         tck_status_t status = holder_read(p, list->terms[i], held, &reserved, err);
-        bool silent = term_note_names_nobody(&p->job, list->terms[i], status);
+        bool silent = term_note_has_no_holder(&p->job, list->terms[i], status);
         if (status != TCK_OK && !silent) {
             return error_prefix(err, "find out who holds the job");
         }

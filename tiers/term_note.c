@@ -227,7 +227,7 @@ tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term
     return status == TCK_ERR_PROTO ? (err->code = TCK_ERR_CORRUPT) : status;
 }
 
-bool term_note_names_nobody(const struct folder *job, uint64_t term, tck_status_t status)
+bool term_note_has_no_holder(const struct folder *job, uint64_t term, tck_status_t status)
 {
     char name[DIR_NAME_MAX];
     struct error ignored = {0};

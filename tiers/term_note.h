@@ -32,6 +32,6 @@ must_check tck_status_t term_note_read(const struct folder *job, uint64_t term, 
                                        struct error *err);
 /* Whether the term's file, which was read with this status, will never name a holder: it is gone, damaged, or not a
  * regular file. A file that may not be read is different: it may name a holder that is alive. */
-bool term_note_names_nobody(const struct folder *job, uint64_t term, tck_status_t status);
+bool term_note_has_no_holder(const struct folder *job, uint64_t term, tck_status_t status);
 
 #endif

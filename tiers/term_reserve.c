@@ -29,7 +29,7 @@ static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool 
     }
     tck_status_t status = term_note_read_all(&p->job, term, &note, NULL, err);
     *out = status == TCK_OK && note.reserved_by != 0;
-    return status != TCK_ERR_NOENT && term_note_names_nobody(&p->job, term, status) ? TCK_OK : status;
+    return status != TCK_ERR_NOENT && term_note_has_no_holder(&p->job, term, status) ? TCK_OK : status;
 }
 
 static tck_status_t newest_claimed(const struct persistent *p, const struct term_list *list, uint64_t *term_out,

@@ -64,10 +64,10 @@ static bool path_ends(const char *at)
     return *at == '\0' || *at == ':';
 }
 
-static bool is_named(const char *library_path, const char *directory)
+static bool is_named(const char *ld_path, const char *directory)
 {
     size_t len = strlen(directory);
-    for (const char *at = library_path; at != NULL && len > 0; at = strchr(at, ':')) {
+    for (const char *at = ld_path; at != NULL && len > 0; at = strchr(at, ':')) {
         at += *at == ':';
         if (strncmp(at, directory, len) == 0 && path_ends(at + len)) {
             return true;
@@ -88,7 +88,7 @@ void ucx_look(const struct ucx_places *places, struct ucx_facts *out)
         (void)dl_iterate_phdr(find_loaded, out->loaded);
     }
     out->loaded_has_rdma = has_file(out->loaded, RDMA_MODULE);
-    out->named = is_named(places->library_path, out->loaded);
+    out->named = is_named(places->ld_path, out->loaded);
     for (size_t i = 0; directories[i] != NULL && out->system[0] == '\0'; i++) {
         if (has_file(directories[i], LIBRARY) && has_file(directories[i], RDMA_MODULE)) {
             snprintf(out->system, sizeof(out->system), "%s", directories[i]);

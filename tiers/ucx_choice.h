@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which UCX the agent runs with. The one that is installed with the wheel has no transports for RDMA, and the system's
+ * Which UCX the agent runs with. The UCX that is installed with the wheel has no transports for RDMA, and the system's
  * usually has. A file apart from link_ucx.c, since all this happens before UCX is used. */
 #ifndef TCK_TIERS_UCX_CHOICE_H
 #define TCK_TIERS_UCX_CHOICE_H
@@ -15,7 +15,7 @@ struct ucx_version {
 };
 
 struct ucx_facts {
-    char loaded[PATH_MAX];      /* directory of the one that is loaded; "": not known */
+    char loaded[PATH_MAX];      /* directory of the UCX that is loaded; "": not known */
     bool loaded_has_rdma;       /* transports for it are installed with it */
     bool named;                 /* LD_LIBRARY_PATH names that directory */
     bool devices;               /* this machine has RDMA devices */
@@ -26,10 +26,10 @@ struct ucx_facts {
 
 /* Where to look. */
 struct ucx_places {
-    const char *loaded;                    /* directory of the loaded one; NULL: that of this process */
-    const char *devices;                   /* UCX_RDMA_DEVICES */
-    const char *const *directories;        /* of the system's libraries, ended by NULL; or NULL: the usual ones */
-    const char *library_path, *transports; /* LD_LIBRARY_PATH and UCX_TLS; NULL: not set */
+    const char *loaded;               /* directory of the loaded one; NULL: that of this process */
+    const char *devices;              /* UCX_RDMA_DEVICES */
+    const char *const *directories;   /* of the system's libraries, ended by NULL; or NULL: the usual ones */
+    const char *ld_path, *transports; /* LD_LIBRARY_PATH and UCX_TLS; NULL: not set */
     /* The version of the UCX in this directory, found by loading it; false: it cannot be used. */
     bool (*version)(const char *directory, struct ucx_version *out);
 };

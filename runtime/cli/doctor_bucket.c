@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* A call must end before whoever waits for this process takes storage for one that hangs. */
+/* A call must end before the process that waits for this one concludes that storage hangs. */
 static struct object_call call_of(const struct config *config)
 {
     return (struct object_call){.quiet_ms = config->storage_timeout_ms / 4 * 3};
@@ -26,7 +26,7 @@ static tck_status_t list(struct object_store *store, const struct config *config
     return status;
 }
 
-/* Reading comes first, since some servers make a bucket for whoever writes to it. */
+/* Reading comes first, since some servers create a bucket at the first write to it. */
 tck_status_t doctor_write_bucket(const struct config *config, bool *decides_out, struct error *err)
 {
     struct object_store *store = NULL;

@@ -4,7 +4,7 @@
 
 #include "core/node_state.h"
 
-#define SAVING_SLOTS 2 /* the newest committed version, and the one that is being saved */
+#define SAVING_SLOTS 2 /* the newest committed version, and the version that is being saved */
 
 const char *give_back_text(enum give_back step)
 {

@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 storage_interval=4
 settings=',"slots":2,"restore_wait_ms":1000,"audit_file_path":"'$work'/audit"' # no file below save_dir stays open for writing
-undrained='[1-9]' # what everybody is told at least
+undrained='[1-9]' # what every status shows at least
 published() { grep -c 'is published' "$(agent_log a)"; }
 publishes() { [ "$(published)" -gt "$1" ]; }
 start() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `tierckpt config --set` has changed holds for the job: on every node, in an agent that is started again, and when
-# the coordinator's node is lost and another one, which never heard of the change, takes its place. It holds until the
+# the coordinator's node is lost and another one, which does not have the change, takes its place. It holds until the
 # configuration of the starts changes.
 . "$(dirname "$0")/lib.sh" "$1"
 has_value() { # NODE KEY VALUE

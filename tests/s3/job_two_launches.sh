@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two launchers start the job at once on nodes that share nothing but the bucket: one gets it and trains on, the other one
-# is told who has it. So is one that comes later.
+# gets an error that names its holder, as does a launch that comes later.
 . "$(dirname "$0")/jobs.sh" "$1"
 launch_on() { # NODE NODE RUN_ID
     run_id=$3
@@ -21,7 +21,7 @@ else
 fi
 for rank in 0 1; do
     grep -qE "^ERROR .*(job test is held by a start whose trainers are alive|another start)" "$work/out.$loser.$rank" ||
-        die "the loser is not told why: $(cat "$work/out.$loser.$rank")"
+        die "the loser's error does not say why: $(cat "$work/out.$loser.$rank")"
 done
 more_commits $winner 5 60 || die "the winner does not train on: $(tail -5 "$(agent_log $winner)")"
 launch_on e f three

@@ -123,7 +123,7 @@ class Proxy:
         if kind == "duplicate":
             self.forward(method, head, body)
         answer, content = self.forward(method, head, body)
-        if kind == "lose":  # the server has done it, and nobody hears
+        if kind == "lose":  # the server has done it, and its answer is lost
             return False
         if kind == "corrupt_answer" and content:
             content = content[:-1] + bytes([content[-1] ^ 1])

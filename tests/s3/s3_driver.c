@@ -19,7 +19,7 @@ static struct object_upload upload;
 static struct object_part parts[1000];
 static uint32_t part_count;
 static atomic_bool canceled;
-static uint64_t moved, calls; /* bytes, and how often we were told of them */
+static uint64_t moved, calls; /* bytes, and how often they were reported */
 
 /* One line and the answer to it. */
 struct ask {

@@ -13,7 +13,7 @@ struct aws_fetch {
     const char *const *headers; /* up to a NULL */
     const char *body;           /* NULL: none */
     uint32_t deadline_ms;
-    uint64_t until_ms; /* of clock_ms: the end of the time in any case; 0: none */
+    uint64_t until_ms; /* of clock_ms: the latest end; 0: none */
     bool direct;       /* never through a proxy */
 };
 

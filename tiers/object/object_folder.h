@@ -18,7 +18,7 @@ struct object_root {
     uint32_t quiet_ms; /* of each call (object_store.h) */
 };
 
-/* The folder `below` the store's own prefix ("": that prefix itself). Takes over the store in any case. */
+/* The folder `below` the store's own prefix ("": that prefix itself). Takes over the store, also if it fails. */
 must_check tck_status_t object_folder_new(const struct object_root *root, const char *below, struct object_folder **out,
                                           struct error *err);
 /* Looks nothing up: the subfolder may be empty. */

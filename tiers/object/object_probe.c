@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A store, and a key that nobody else has. */
+/* A store, and a key of its own. */
 struct probe {
     struct object_store *store;
     const struct object_call *call;

@@ -9,7 +9,7 @@ struct object_traits {
     /* create refuses a key that is taken. Otherwise it replaces the value, so only one writer may use the store. */
     bool honours_conditions;
     /* A value or part that differs from its checksum is refused. Otherwise what has been damaged on its way is stored,
-     * and nobody is told: after each put, create and upload_finish, read the object back and compare it, before
+     * without any error: after each put, create and upload_finish, read the object back and compare it, before
      * anything counts as saved. */
     bool checks_checksums;
 };

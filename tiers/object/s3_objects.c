@@ -19,7 +19,7 @@ static struct s3_store *store_of(struct object_store *store)
     return (struct s3_store *)store;
 }
 
-/* The checksum goes along in any case: it costs little, and it is all that protects a body on its way. */
+/* The checksum is always sent: it costs little, and it is all that protects a body on its way. */
 static void crc_of(const struct object_bytes *value, char out[S3_CRC_BYTES])
 {
     s3_crc_text(value->crc32c != NULL ? *value->crc32c : crc32c(0, value->data, value->bytes), out);

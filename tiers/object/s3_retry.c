@@ -49,7 +49,7 @@ static bool expired(const char *code)
 }
 
 /* Only these say that something is not there. A bucket that is missing, or the page 404 of something on the way, does
- * not: whoever reads TCK_ERR_NOENT takes it for the bucket's word that nothing was written. */
+ * not: a caller that reads TCK_ERR_NOENT takes it for the bucket's word that nothing was written. */
 static bool is_absent(const struct s3_outcome *o)
 {
     static const char *const codes[] = {"NoSuchKey", "NoSuchUpload", NULL};

@@ -43,7 +43,7 @@ must_check tck_status_t drain_new(const struct drain_setup *setup, struct drain 
 void drain_free(struct drain *drain);
 
 void drain_begin(struct drain *drain, struct term_context *tc, const struct action *action);
-/* A decision was made or learned, or a term is over: files that nobody wants any more are given up, because their slots
+/* A decision was made or learned, or a term is over: files that are no longer needed are given up, because their slots
  * may be filled again. */
 void drain_decided(struct drain *drain);
 void drain_notify(const struct drain *drain, struct term_context *tc, const struct action *action);

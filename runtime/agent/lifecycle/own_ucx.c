@@ -31,10 +31,8 @@ static bool version_in(const char *directory, struct ucx_version *out)
 
 static void look(struct ucx_facts *out)
 {
-    const struct ucx_places places = {.devices = UCX_RDMA_DEVICES,
-                                      .library_path = getenv(PATHS),
-                                      .transports = getenv("UCX_TLS"),
-                                      .version = version_in};
+    const struct ucx_places places = {
+        .devices = UCX_RDMA_DEVICES, .ld_path = getenv(PATHS), .transports = getenv("UCX_TLS"), .version = version_in};
     ucx_look(&places, out);
 }
 

@@ -74,7 +74,7 @@ struct meeting {
     struct {
         char key[64];
         uint8_t value[1024];
-        size_t len; /* 0: nobody has put it yet */
+        size_t len; /* 0: not put yet */
     } of[RANKS_MAX];
     uint32_t count;
 };

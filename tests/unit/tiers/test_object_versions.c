@@ -1046,7 +1046,7 @@ static void *sweep_in_thread(void *ctx)
     return NULL;
 }
 
-/* Whoever ends the process joins such threads first. */
+/* A process that ends joins such threads first. */
 Test(versions, a_blocking_call_ends_when_the_tier_is_canceled)
 {
     pthread_t thread;
