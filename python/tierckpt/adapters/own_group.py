@@ -10,7 +10,10 @@ _own: tuple[Any, dist.ProcessGroup] | None = None  # the default process group, 
 
 def own_group() -> dist.ProcessGroup | None:
     """All ranks, over gloo: a save in the background must not mix its messages with those of the training. None if
-    there are no other ranks, or no gloo. Collective the first time."""
+    there are no other ranks, or no gloo. Collective the first time.
+
+    For torch.distributed.checkpoint alone: its gather, scatter and broadcast need a ProcessGroup, and the library's
+    bootstrap, which connects each rank with a few others, has an allgather only."""
     global _own
     if not (dist.is_available() and dist.is_initialized() and dist.is_gloo_available()) or dist.get_world_size() == 1:
         return None
