@@ -165,6 +165,20 @@ s3_environment() {
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/tests/s3/requirements.txt"
 }
 
+# The environment with what bench/run compares with, for PEERS and GOODPUT: build/peers. A package of the second file that
+# is not available is left out, and bench/run skips it by name.
+peers_environment() {
+    local venv=$top/build/peers package
+    if [ ! -x "$venv/bin/python" ]; then
+        say "Creating a Python environment in build/peers"
+        python3 -m venv "$venv" || return 1
+    fi
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$top/bench/peers/requirements.txt" || return 1
+    for package in $(sed '/^#/d' "$top/bench/peers/requirements.alone.txt"); do
+        "$venv/bin/pip" install -q --disable-pip-version-check --no-deps "$package" || say "$package is not available"
+    done
+}
+
 # The environment of the programs that are killed and resumed: build/programs; its folder "beside" has packages that
 # would disturb other programs.
 programs_environment() {

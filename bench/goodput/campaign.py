@@ -24,7 +24,6 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "peers"))
 import agent
-from environment import environment, install
 
 WAYS = ["torch.save", "dcp.async", "lm-resiliency", "tierckpt"]
 NEEDS = {"lm-resiliency": "lm_resiliency"}  # which is in a package of its own
@@ -64,7 +63,7 @@ class Job:
 
     def _start_rank(self, rank):
         out = open(self.directory / f"out.{self.launch}.{rank}", "w+", encoding="utf-8")
-        command = [self.args.python, HERE / "train.py", self.way, "--rank", str(rank), "--world", str(WORLD),
+        command = [sys.executable, HERE / "train.py", self.way, "--rank", str(rank), "--world", str(WORLD),
                    "--store", self.directory / f"store.{self.launch}", "--dir", self.directory / "save",
                    "--state-bytes", str(self.args.state_mib << 20), "--step-seconds", str(self.args.step_seconds),
                    "--mtbf", str(self.args.mtbf), *(["--interval", str(self.interval)] if self.interval else [])]
@@ -107,7 +106,7 @@ class Job:
 
     def _kill_agents(self, node):
         """Stopped first, or the supervisor starts the agent again."""
-        pids = list(_pids_of(str(self.runtime_dir(node))))
+        pids = list(agent.processes(str(self.runtime_dir(node))))
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -120,15 +119,6 @@ class Job:
             out.close()
         for node in range(WORLD):
             self._kill_agents(node)
-
-
-def _pids_of(directory):
-    """Agents and supervisors with this runtime directory in their command line."""
-    for entry in pathlib.Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and directory.encode() in (entry / "cmdline").read_bytes() and \
-                    (entry / "comm").read_text().startswith("tierckpt"):
-                yield int(entry.name)
 
 
 def wait_for(job, done, seconds):
@@ -210,16 +200,11 @@ def main():
         print(json.dumps({"id": "GOODPUT", "skipped": "torch is not installed: run deploy/try once"}))
         return SKIPPED
     reference = None
-    args.python = sys.executable
     for way in args.only or WAYS:
-        if way in NEEDS:
-            args.python = environment(agent.BUILD)
-            if not install(args.python, way, NEEDS[way]):
-                print(json.dumps({"id": f"GOODPUT.{way}", "skipped": "it cannot be installed here"}), flush=True)
-                args.python = sys.executable
-                continue
+        if way in NEEDS and importlib.util.find_spec(NEEDS[way]) is None:
+            print(json.dumps({"id": f"GOODPUT.{way}", "skipped": "it could not be installed here"}), flush=True)
+            continue
         result = campaign(way, args)
-        args.python = sys.executable
         reference = reference or result
         print(json.dumps(row(way, result, reference)), flush=True)
     return 0

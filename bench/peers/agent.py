@@ -34,8 +34,18 @@ def running(directory):
             process.stdin.close()
 
 
-def overrides(directory) -> dict:
-    """The configuration of a job of one rank that saves only on request."""
-    return {"job": JOB, "node": NODE, "runtime_dir": os.path.join(directory, "run"),
-            "save_dir": os.path.join(directory, "save"), "copies": 1, "linger_s": 5, "save_mem_interval": 0,
+def overrides(directory, rank=0, world=1) -> dict:
+    """The configuration of a job that saves only on request. Each rank is a node, which another one protects."""
+    number = rank or ""
+    return {"job": JOB, "node": f"{NODE}{number}", "runtime_dir": os.path.join(directory, f"run{number}"),
+            "save_dir": os.path.join(directory, "save"), "copies": min(world, 2), "linger_s": 5, "save_mem_interval": 0,
             "save_storage_interval": 0, "max_ckpt_num": 1, "net_device": "lo"}
+
+
+def processes(directory):
+    """Agents and supervisors whose command line names this directory: their runtime directory, or one above it."""
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.fsencode(directory) in (entry / "cmdline").read_bytes() and \
+                    (entry / "comm").read_text().startswith("tierckpt"):
+                yield int(entry.name)

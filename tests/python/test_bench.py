@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/run finds the Python interpreter that has PyTorch, and the benchmark of the Python part of a step runs."""
+"""bench/run finds the Python interpreter that has PyTorch, installs what it compares with, and the benchmark of the
+Python part of a step runs."""
 
 import json
 import os
@@ -39,6 +40,16 @@ def test_environment_of_the_project_is_taken_if_this_one_has_no_torch(bench, tmp
 def test_without_that_environment_it_is_this_one(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", python(tmp_path / "python", False))
     assert bench.interpreter(tmp_path) == sys.executable
+
+
+@pytest.mark.parametrize("installed, chosen", [(True, "build/peers/bin/python"), (False, "python")])
+def test_what_peers_compare_with_is_installed_and_else_skipped(bench, tmp_path, monkeypatch, installed, chosen, capfd):
+    monkeypatch.setattr(sys, "executable", python(tmp_path / "python", True))
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy/lib.sh").write_text(f"peers_environment() {{ echo tried; return {0 if installed else 1}; }}\n")
+    assert bench.peers_interpreter(tmp_path, tmp_path) == str(tmp_path / chosen)
+    assert (tmp_path / "bench-peers.log").read_text() == "tried\n"
+    assert ("could not be installed" in capfd.readouterr().err) is not installed
 
 
 def test_the_cost_of_the_save_call_can_be_measured(bench, top, tmp_path, site):
