@@ -10,6 +10,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 OURS, OTHER = "#1b6ca8", "#b0b7bf"
+LEAST_SHOWN = 0.001
 
 
 def rows_of(path, family):
@@ -18,17 +19,22 @@ def rows_of(path, family):
         return [row for row in map(json.loads, file) if row["id"].startswith(f"{family}.")]
 
 
+def _label(value):
+    if value is None:
+        return ""
+    return f"{value:.3g}" if value >= LEAST_SHOWN else "0"
+
+
 def _panel(axis, title, names, values, log):
     """A way without a value has no bar."""
     shown = [value or 0 for value in values]
     bars = axis.barh(names, shown, color=[OURS if name.startswith("tierckpt") else OTHER for name in names])
-    axis.bar_label(bars, labels=["" if value is None else f"{value:.3g}" for value in values], padding=3, fontsize=8)
+    axis.bar_label(bars, labels=[_label(value) for value in values], padding=3, fontsize=8)
     if log:
         axis.set_xscale("log")
     axis.set_title(title, fontsize=9)
     axis.tick_params(labelsize=8)
     axis.margins(x=0.25)
-    axis.invert_yaxis()
     axis.spines[["top", "right"]].set_visible(False)
 
 
@@ -40,8 +46,10 @@ def bars(panels, path, columns, size, log=()):
         figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, sharey="row")
         for axis, (title, values) in zip(axes.flat, panels.items(), strict=True):
             _panel(axis, title, list(values), list(values.values()), title in log)
-        for axis in axes[:, 1:].flat:
-            axis.tick_params(left=False)
+        for first, *others in axes:  # they share their vertical axis
+            first.invert_yaxis()
+            for axis in others:
+                axis.tick_params(left=False)
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)

@@ -123,12 +123,17 @@ def test_a_way_that_failed_is_not_tried_again(peers, monkeypatch):
     assert tried == ["a", "b", "b"]
 
 
-def test_every_way_is_drawn(peers, tmp_path):
+def test_every_way_is_drawn_in_the_order_of_the_rows(peers, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
+    import draw
+    drawn = []
+    monkeypatch.setattr(draw.plt, "close", drawn.append)
     rows = [row for name, rounds in found().items() for row in peers.figures.rows("PEERS", name, rounds)]
     peers.run.draw(rows, tmp_path / "peers.svg")
-    drawn = (tmp_path / "peers.svg").read_text(encoding="utf-8")
-    assert all(name in drawn for name in found())
+    assert all(name in (tmp_path / "peers.svg").read_text(encoding="utf-8") for name in found())
+    for axis in drawn[0].axes:
+        assert [label.get_text() for label in axis.get_yticklabels()] in ([], list(found()))
+        assert axis.yaxis_inverted()  # the first is at the top
 
 
 def test_result_of_goodput_is_drawn(top, tmp_path):
