@@ -35,6 +35,12 @@ check holds reserve.pml -DRULE=0
 for rule in 1 2 3 4 5 6; do check fails reserve.pml -DRULE=$rule; done
 for reach in 1 2; do check fails reserve.pml -DREACH=$reach; done
 
+check holds claim.pml -DWHAT=0
+check holds claim.pml -DWHAT=1
+for rule in 1 2 3 4 5 6; do check fails claim.pml -DRULE=$rule; done
+for rule in 1 4 5 7; do check fails claim.pml -DWHAT=1 -DRULE=$rule; done
+for reach in 1 2 3 4; do check fails claim.pml -DREACH=$reach; done
+
 check holds commit.pml -DPOLICY=4 -DSLOTS=2 -DMAXV=2
 for policy in 0 1 2 3; do check fails commit.pml -DPOLICY=$policy -DABORTS=0; done
 check fails commit.pml -DPOLICY=4 -DCOORD=1 -DMAXV=2
@@ -42,6 +48,7 @@ check fails commit.pml -DPOLICY=4 -DCOORD=2
 check fails commit.pml -DPOLICY=4 -DACK=1 -DMAXV=2
 check fails commit.pml -DPOLICY=4 -DREACH=2 -DMAXV=2
 if [ "${1:-}" = deep ]; then # minutes, and gigabytes
+    for what in 0 1; do check holds claim.pml -DWHAT=$what -DSTARTS=3 -DLATE=1; done
     for slots in 2 3; do check holds commit.pml -DPOLICY=4 -DSLOTS=$slots; done
 fi
 exit $failed
