@@ -146,9 +146,14 @@ tck_status_t persistent_reserve(struct persistent *p, const struct term_reserve 
     return *first_out != 0 || status == TCK_ERR_EXIST ? TCK_OK : error_prefix(err, "reserve a term");
 }
 
+/* In a store of objects a request to delete may take effect late, when another start has claimed the term. There the
+ * terms stay reserved, which ends no term; later claims go past them. */
 tck_status_t persistent_unreserve(struct persistent *p, uint64_t first, uint64_t last, struct error *err)
 {
     tck_status_t status = TCK_OK;
+    if (p->job.objects != NULL) {
+        return TCK_OK;
+    }
     for (uint64_t term = last; status == TCK_OK && term >= first; term--) {
         struct term_note note;
         char name[DIR_NAME_MAX];
