@@ -363,6 +363,9 @@ off_t __wrap_lseek(int fd, off_t to, int from)
     if (object == NULL) {
         return __real_lseek(fd, to, from);
     }
+    if (object->kind != OBJECT_FILE) {
+        return 0; /* /dev/null */
+    }
     uint64_t base = from == SEEK_END ? object->file->bytes : from == SEEK_CUR ? object->position : 0;
     object->position = base + (uint64_t)to;
     return (off_t)object->position;
@@ -390,6 +393,9 @@ int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice)
 /* Each descriptor gets one error when something was lost. */
 static int sync_file(struct object *object)
 {
+    if (object->kind != OBJECT_FILE) {
+        return 0; /* /dev/null */
+    }
     bool lost = object->losses != object->file->losses;
     object->losses = object->file->losses;
     if (lost) {
@@ -402,7 +408,7 @@ static int sync_file(struct object *object)
 int __wrap_fdatasync(int fd)
 {
     power_may_go();
-    return file_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fdatasync(fd);
+    return object_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fdatasync(fd);
 }
 
 int __wrap_fsync(int fd)
@@ -412,7 +418,7 @@ int __wrap_fsync(int fd)
     if (storage_refuses()) {
         return -1;
     }
-    return file_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fsync(fd);
+    return object_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fsync(fd);
 }
 
 /* ---- metadata ----------------------------------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs schedules, each in a process of its own:
  *
- *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose]
+ *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose] [--buckets]
  *   sim --scale NODES [--ranks RANKS_PER_NODE] [--json]
  *
  * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
- * until the first violation. Exit status 1 if there was a violation. */
+ * until the first violation. --buckets: storage is a bucket in all of them, not just in some. Exit status 1 if there
+ * was a violation. */
 #include "sim.h"
 
 #include "heap.h"
@@ -29,7 +30,7 @@
 struct arguments {
     const char *seeds;
     uint64_t seed, count, jobs, scale, ranks;
-    bool verbose, keep_going, json;
+    bool verbose, keep_going, json, buckets;
 };
 
 /* Shared with the processes that run the schedules. */
@@ -88,10 +89,12 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     char text[1024];
     snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s}",
-             sim.save_dir, sim.save_dir, job.copies, slots, job.kept, sim_trait(TRAIT_PRESSURE) ? "on" : "off",
-             hasty ? short_times : "", sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
-             sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "");
+             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s%s}",
+             sim_trait(TRAIT_BUCKET) ? "s3://simulated" : sim.save_dir, sim.save_dir, job.copies, slots, job.kept,
+             sim_trait(TRAIT_PRESSURE) ? "on" : "off", hasty ? short_times : "",
+             sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
+             sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "",
+             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "");
     hosts_make(hosts, text);
 }
 
@@ -136,6 +139,7 @@ static void child(uint64_t seed, const struct arguments *a)
 {
     heap_begin();
     snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR);
+    sim.buckets = a->buckets;
     if (a->scale > 0) {
         scale_run((uint32_t)a->scale, (uint32_t)a->ranks, a->json);
     } else {
@@ -215,22 +219,28 @@ static bool run_jobs(const struct arguments *a)
 static bool parse(int argc, char **argv, struct arguments *a)
 {
     uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
-    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON };
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 0},    {"count", required_argument, NULL, 1},
-        {"jobs", required_argument, NULL, 2},    {"scale", required_argument, NULL, 3},
-        {"ranks", required_argument, NULL, 4},   {"seeds", required_argument, NULL, SEEDS},
-        {"verbose", no_argument, NULL, VERBOSE}, {"keep-going", no_argument, NULL, KEEP_GOING},
-        {"json", no_argument, NULL, JSON},       {0}};
+    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON, BUCKETS };
+    static const struct option options[] = {{"seed", required_argument, NULL, 0},
+                                            {"count", required_argument, NULL, 1},
+                                            {"jobs", required_argument, NULL, 2},
+                                            {"scale", required_argument, NULL, 3},
+                                            {"ranks", required_argument, NULL, 4},
+                                            {"seeds", required_argument, NULL, SEEDS},
+                                            {"verbose", no_argument, NULL, VERBOSE},
+                                            {"keep-going", no_argument, NULL, KEEP_GOING},
+                                            {"json", no_argument, NULL, JSON},
+                                            {"buckets", no_argument, NULL, BUCKETS},
+                                            {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option < 0 || option > JSON) {
+        if (option < 0 || option > BUCKETS) {
             return false;
         } else if (option < SEEDS) {
             *numbers[option] = strtoull(optarg, NULL, 10);
         } else if (option == SEEDS) {
             a->seeds = optarg;
         } else {
-            *(option == VERBOSE ? &a->verbose : option == JSON ? &a->json : &a->keep_going) = true;
+            bool *const flags[] = {&a->verbose, &a->keep_going, &a->json, &a->buckets};
+            *flags[option - VERBOSE] = true;
         }
     }
     return optind == argc && a->jobs > 0 && a->jobs <= JOBS_MAX;
@@ -247,10 +257,11 @@ int main(int argc, char **argv)
 {
     struct arguments a = {.seed = 1, .count = 1, .jobs = 1, .ranks = 8};
     if (!parse(argc, argv, &a)) {
-        fprintf(stderr,
-                "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose]\n"
-                "       sim --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
-                JOBS_MAX);
+        fprintf(
+            stderr,
+            "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose] [--buckets]\n"
+            "       sim --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
+            JOBS_MAX);
         return 2;
     }
     setenv("NOTIFY_SOCKET", "simulated", 1);

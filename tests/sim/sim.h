@@ -70,7 +70,8 @@ struct sim {
     uint32_t host_count;
     struct host *current; /* whose code runs */
     bool verbose, measure;
-    bool ended; /* the schedule is over */
+    bool buckets; /* TRAIT_BUCKET in every schedule */
+    bool ended;   /* the schedule is over */
     char violation[1024];
     char save_dir[256];
     struct counts sum;
@@ -113,7 +114,8 @@ enum trait {
     TRAIT_POWER = 774,       /* storage loses what was not synced */
     TRAIT_CLOCK_JUMPS = 793, /* the clocks of machines jump */
     TRAIT_NETWORKS = 797,    /* machines have two networks, of which one fails at times */
-    TRAIT_PRESSURE = 811     /* machines are short of memory at times */
+    TRAIT_PRESSURE = 811,    /* machines are short of memory at times */
+    TRAIT_BUCKET = 842       /* storage is a bucket of S3, and what goes wrong there is bucket.c's */
 };
 bool sim_trait(enum trait trait);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Faults of storage: published versions and notes of terms that are damaged or temporarily unreadable, and listings
  * that fail or are outdated. */
+#include "bucket.h"
 #include "files.h"
 
 #include "tiers/manifest.h"
@@ -105,6 +106,9 @@ static struct entry *newest_below(struct version below, struct version *version_
 
 bool published_next(struct published_version *at)
 {
+    if (sim_trait(TRAIT_BUCKET)) {
+        return bucket_published_next(at);
+    }
     const struct entry *entry = newest_below(at->version, &at->version);
     at->torn = entry != NULL && entry->file->torn;
     return entry != NULL;

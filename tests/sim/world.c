@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Time, random choices, and the event queue. */
-#include "sim.h"
+#include "bucket.h"
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -50,7 +50,7 @@ bool sim_trait(enum trait trait)
         [TRAIT_NAMESAKES] = 10,     [TRAIT_TWINS_DIFFER] = 15, [TRAIT_LAST_DRAIN_FAILS] = 40,
         [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15,
         [TRAIT_FULL] = 4,           [TRAIT_POWER] = 8,         [TRAIT_CLOCK_JUMPS] = 8,
-        [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8};
+        [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8,      [TRAIT_BUCKET] = 6};
     static enum {
         UNKNOWN,
         ABSENT,
@@ -59,6 +59,12 @@ bool sim_trait(enum trait trait)
     uint64_t of[2] = {sim.seed, trait};
     if (sim.measure) {
         return trait == TRAIT_CATALOG; /* as in a real job without faults */
+    }
+    if (trait == TRAIT_BUCKET && (sim.buckets || !bucket_is_built)) {
+        return bucket_is_built;
+    }
+    if ((trait == TRAIT_DOUBTS || trait == TRAIT_FULL || trait == TRAIT_POWER) && sim_trait(TRAIT_BUCKET)) {
+        return false; /* of directories alone */
     }
     if (known[trait] == UNKNOWN) {
         known[trait] = hash128_of(of, sizeof(of)).lo % 100 < percent[trait] ? PRESENT : ABSENT;
