@@ -4,6 +4,7 @@
  * refuses what a slot that is reused meanwhile has in their place. An object appears whole or not at all. What a put
  * that failed has sent is kept for the next one. */
 #include "tiers/object_kept.h"
+#include "tiers/object_parts.h"
 #include "tiers/object_transfer.h"
 #include "tiers/persistent_objects.h"
 
@@ -14,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_CHUNKS     4u     /* 16 MiB; all but the last part need at least 5 MiB */
-#define PARTS_MAX       10000u /* of one object */
 #define PARTS_IN_FLIGHT 8u
 #define FINISHES_MAX    3u /* that end undecided, before an upload starts from the beginning */
 #define WHAT_BYTES      (DIR_NAME_MAX + MANIFEST_FILE_NAME)
@@ -32,7 +31,7 @@ struct put {
     struct folder dir; /* the version's */
     char name[MANIFEST_FILE_NAME];
     char what[WHAT_BYTES]; /* path below the job's folder */
-    uint32_t part_chunks;
+    struct object_parts parts;
     struct kept_put sent;      /* so far; part_count 1: no upload in parts */
     bool spoiled;              /* what was sent is of no use to another put */
     uint32_t *missing, sends;  /* the parts that are to be sent; their number */
@@ -189,10 +188,20 @@ static void abort_obsolete(const struct put *op)
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
+/* Errors of the store name the object themselves, with at least this much of the store's name. */
+#define NAMED_BYTES 100
+
+static bool names_store(const struct error *err, const struct object_store *store)
+{
+    char name[NAMED_BYTES + 1];
+    snprintf(name, sizeof(name), "%s", store->name);
+    return strstr(err->text, name) != NULL;
+}
+
 static void put_finish(struct put *op)
 {
     struct persistent *p = op->t.p;
-    if (op->outcome.code != TCK_OK) {
+    if (op->outcome.code != TCK_OK && !names_store(&op->outcome, store_of(op))) {
         error_prefix(&op->outcome, "%s/%s/%s", p->config->save_dir, p->config->job, op->what);
     }
     audit_result(p->audit, AUDIT_WRITE, op->what, &op->outcome);
@@ -335,19 +344,15 @@ static void begin_end(struct put *op)
 
 static struct object_bytes part_of(const struct put *op, uint32_t i, uint32_t *crc_out)
 {
-    uint32_t chunks = chunk_count(op->item.image_bytes), first = i * op->part_chunks;
-    uint32_t count = chunks - first < op->part_chunks ? chunks - first : op->part_chunks;
-    uint64_t begin = (uint64_t)first * CHUNK_BYTES, end = begin + (uint64_t)count * CHUNK_BYTES;
-    end = end < op->item.image_bytes ? end : op->item.image_bytes;
-    *crc_out = crc32c_of_chunks(op->item.crcs, op->item.image_bytes, first, count);
-    return (struct object_bytes){.data = op->item.image + begin, .bytes = end - begin, .crc32c = crc_out};
+    const struct object_slice slice = object_parts_slice(&op->parts, i);
+    *crc_out = crc32c_of_chunks(op->item.crcs, op->item.image_bytes, slice.first, slice.chunks);
+    return (struct object_bytes){.data = op->item.image + slice.begin, .bytes = slice.bytes, .crc32c = crc_out};
 }
 
 static uint64_t part_bytes(const struct transfer *t, uint32_t i)
 {
-    uint32_t crc;
     const struct put *op = (const struct put *)t;
-    return part_of(op, op->missing[i], &crc).bytes;
+    return object_parts_slice(&op->parts, op->missing[i]).bytes;
 }
 
 /* A caller that gets TCK_ERR_CORRUPT drops the copy in the slot, so it must be the slot that differs, not what the
@@ -445,12 +450,11 @@ static void begun(struct transfer *t)
 static tck_status_t put_prepare(struct put *op, struct error *err)
 {
     char version[DIR_NAME_MAX];
-    uint32_t chunks = chunk_count(op->item.image_bytes), least = (chunks + PARTS_MAX - 1) / PARTS_MAX;
     version_dir_name(op->item.version, version);
     manifest_file_name(op->item.shard, op->name);
     snprintf(op->what, sizeof(op->what), "%s/%s", version, op->name);
-    op->part_chunks = least > PART_CHUNKS ? least : PART_CHUNKS;
-    op->sent.part_count = (chunks + op->part_chunks - 1) / op->part_chunks;
+    op->parts = object_parts_of(op->item.image_bytes);
+    op->sent.part_count = op->parts.count;
     op->sent.version = op->item.version;
     op->sent.root = op->item.root;
     op->sent.bytes = op->item.image_bytes;

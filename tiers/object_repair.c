@@ -2,6 +2,7 @@
  * Rebuilds a damaged object of a published version: good chunks are read from the object itself, the others come from
  * memory, each only if it matches its digest in the manifest. The new object takes the old one's place as a whole, once
  * the server has all its parts. */
+#include "tiers/object_parts.h"
 #include "tiers/persistent_objects.h"
 
 #include "tiers/published_chunk.h"
@@ -10,16 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_CHUNKS 4u
-#define PARTS_MAX   10000u
-#define WHAT_BYTES  (DIR_NAME_MAX + MANIFEST_FILE_NAME)
+#define WHAT_BYTES (DIR_NAME_MAX + MANIFEST_FILE_NAME)
 
 struct repair {
     const struct manifest_file *file;
     const uint8_t *image;
     struct folder dir;
     struct folder_file old;
-    uint32_t part_chunks;
+    struct object_parts split;
     uint8_t *buffer; /* of one part */
     struct object_upload upload;
     struct object_part *parts;
@@ -46,21 +45,19 @@ static tck_status_t gather_chunk(const struct repair *m, uint32_t i, uint8_t *to
 static tck_status_t send_part(struct repair *m, uint32_t part, struct error *err)
 {
     struct object_store *store = object_folder_store(m->dir.objects);
-    uint32_t chunks = chunk_count(m->file->bytes), first = part * m->part_chunks;
-    uint32_t count = chunks - first < m->part_chunks ? chunks - first : m->part_chunks;
-    uint32_t crc = crc32c_of_chunks(m->file->crcs, m->file->bytes, first, count);
-    struct object_bytes value = {.data = m->buffer, .crc32c = &crc};
+    const struct object_slice slice = object_parts_slice(&m->split, part);
+    uint32_t crc = crc32c_of_chunks(m->file->crcs, m->file->bytes, slice.first, slice.chunks);
+    const struct object_bytes value = {.data = m->buffer, .bytes = slice.bytes, .crc32c = &crc};
     tck_status_t status = TCK_OK;
-    for (uint32_t i = first; i < first + count && status == TCK_OK; i++) {
-        status = gather_chunk(m, i, m->buffer + value.bytes, err);
-        value.bytes += chunk_size(m->file->bytes, i);
+    for (uint32_t i = 0; i < slice.chunks && status == TCK_OK; i++) {
+        status = gather_chunk(m, slice.first + i, m->buffer + (uint64_t)i * CHUNK_BYTES, err);
     }
     return status == TCK_OK ? store->ops->upload_part(store, object_folder_call(m->dir.objects), &m->upload, part + 1,
                                                       &value, &m->parts[part], err)
                             : status;
 }
 
-static tck_status_t send_parts(struct repair *m, uint32_t count, struct error *err)
+static tck_status_t send_parts(struct repair *m, struct error *err)
 {
     struct object_store *store = object_folder_store(m->dir.objects);
     const struct object_call *call = object_folder_call(m->dir.objects);
@@ -73,11 +70,11 @@ static tck_status_t send_parts(struct repair *m, uint32_t count, struct error *e
     if (status != TCK_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < count && status == TCK_OK; i++) {
+    for (uint32_t i = 0; i < m->split.count && status == TCK_OK; i++) {
         status = send_part(m, i, err);
     }
     if (status == TCK_OK) {
-        status = store->ops->upload_finish(store, call, &m->upload, m->parts, count, err);
+        status = store->ops->upload_finish(store, call, &m->upload, m->parts, m->split.count, err);
     }
     if (status == TCK_OK || m->upload.id == NULL) {
         return status;
@@ -88,11 +85,9 @@ static tck_status_t send_parts(struct repair *m, uint32_t count, struct error *e
 
 static tck_status_t rebuild(struct persistent *p, const char *version, struct repair *m, struct error *err)
 {
-    uint32_t chunks = chunk_count(m->file->bytes), least = (chunks + PARTS_MAX - 1) / PARTS_MAX;
-    m->part_chunks = least > PART_CHUNKS ? least : PART_CHUNKS;
-    uint32_t count = (chunks + m->part_chunks - 1) / m->part_chunks;
-    m->buffer = malloc((size_t)m->part_chunks * CHUNK_BYTES);
-    m->parts = calloc(count, sizeof(*m->parts));
+    m->split = object_parts_of(m->file->bytes);
+    m->buffer = malloc((size_t)m->split.chunks_each * CHUNK_BYTES);
+    m->parts = calloc(m->split.count, sizeof(*m->parts));
     if (m->buffer == NULL || m->parts == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to repair with");
     }
@@ -100,7 +95,7 @@ static tck_status_t rebuild(struct persistent *p, const char *version, struct re
     if (status == TCK_OK) {
         status = folder_open_file(&m->dir, m->file->name, &m->old, err);
     }
-    return status == TCK_OK ? send_parts(m, count, err) : status;
+    return status == TCK_OK ? send_parts(m, err) : status;
 }
 
 tck_status_t objects_repair(struct persistent *p, const struct published *which, const struct manifest_file *file,

@@ -217,7 +217,7 @@ static tck_status_t begin(struct object_store *s, const struct object_call *call
         return error_set(err, TCK_ERR_CORRUPT, "%s: the answer makes no sense", key);
     }
     if (f->fault == MEMORY_DENIED) {
-        return error_set(err, TCK_ERR_DENIED, "%s: HTTP 403, AccessDenied", key);
+        return error_set(err, TCK_ERR_DENIED, "%s/%s: HTTP 403, AccessDenied", s->name, key);
     }
     if (f->fault == MEMORY_GONE) {
         return error_set(err, TCK_ERR_NOENT, "%s: HTTP 404, NoSuchBucket", key);

@@ -392,6 +392,8 @@ Test(versions, a_failed_part_names_itself_and_its_object)
     struct error outcome = put(one, 0);
     expect(outcome, TCK_ERR_DENIED, "of 3");
     expect(outcome, TCK_ERR_DENIED, "shard-");
+    const char *url = strstr(outcome.text, "s3://memory/");
+    cr_assert(url != NULL && strstr(url + 1, "s3://memory") == NULL, "%s", outcome.text);
     expect(put(one, 0), TCK_OK, NULL);
 }
 
