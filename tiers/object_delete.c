@@ -89,22 +89,12 @@ static bool is_swept(const char *name, uint64_t term, struct version keep)
     return version_dir_parse(name, &version) && version.term <= term && !version_is(version, keep);
 }
 
-static bool has(const struct names *names, const char *name)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        if (strcmp(names->names[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether the listing shows something to sweep: objects without a manifest, or a manifest without any object that it
  * names, which a request to publish has left that arrived after an earlier sweep. */
 static bool is_remainder(const struct names *names)
 {
-    bool alone = names->count == 1 || (names->count == 2 && has(names, METADATA_NAME));
-    return names->count > 0 && (!has(names, MANIFEST_NAME) || alone);
+    bool alone = names->count == 1 || (names->count == 2 && names_have(names, METADATA_NAME));
+    return names->count > 0 && (!names_have(names, MANIFEST_NAME) || alone);
 }
 
 /* Deletes what was put for a version that was never published, or that is published no longer. One listing decides, so

@@ -442,6 +442,16 @@ tck_status_t safe_fs_list(int dir_fd, struct names *out, struct error *err)
     return TCK_OK;
 }
 
+bool names_have(const struct names *names, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void names_free(struct names *names)
 {
     for (size_t i = 0; i < names->count; i++) {

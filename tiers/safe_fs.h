@@ -50,6 +50,7 @@ struct names {
     char **names; /* sorted, without . and .. */
 };
 must_check tck_status_t safe_fs_list(int dir_fd, struct names *out, struct error *err);
+bool names_have(const struct names *names, const char *name);
 void names_free(struct names *names);
 
 #endif

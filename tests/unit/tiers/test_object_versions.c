@@ -746,6 +746,17 @@ Test(versions, listing_costs_do_not_depend_on_other_jobs)
     cr_assert_eq(memory_store_calls(objects_store, ~0u) - before, alone);
 }
 
+Test(versions, each_version_is_asked_for_once_in_a_listing)
+{
+    make(one);
+    make(two);
+    memory_store_set(objects_store, "job/v000000000099.t1/shard-x", "x", 1); /* not published */
+    uint32_t before = memory_store_calls(objects_store, MEMORY_HEAD);
+    cr_assert_eq(listed(NULL), 2);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_HEAD) - before, 4, "%u",
+                 memory_store_calls(objects_store, MEMORY_HEAD) - before);
+}
+
 /* ---- nothing is sent twice ------------------------------------------------------------------------------------- */
 
 static uint32_t calls(unsigned ops)
