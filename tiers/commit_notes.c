@@ -9,13 +9,13 @@
 #include <stdlib.h>
 
 /* Finds the newest of these terms (sorted newest first) that has noted a commit, if it is newer than the known one. */
-static tck_status_t find_commit(const struct folder *job, const uint64_t *terms, size_t count,
+static tck_status_t find_commit(const struct folder *job, const struct term_listed *terms, size_t count,
                                 struct commit_notes *notes, struct error *err)
 {
-    for (size_t i = 0; i < count && terms[i] > notes->newest; i++) {
+    for (size_t i = 0; i < count && terms[i].term > notes->newest; i++) {
         struct term_note note = {0};
         struct error why = {0};
-        tck_status_t status = term_note_read(job, terms[i], &note, &why);
+        tck_status_t status = term_note_read_outcome(job, &terms[i], &note, &why);
         if (status == TCK_ERR_NOMEM) {
             return error_set(err, status, "%s", why.text);
         }
@@ -23,7 +23,7 @@ static tck_status_t find_commit(const struct folder *job, const uint64_t *terms,
             notes->unsure = why;
         }
         if (status == TCK_OK && note.committed) {
-            notes->newest = terms[i];
+            notes->newest = terms[i].term;
         }
     }
     return TCK_OK;
@@ -32,14 +32,15 @@ static tck_status_t find_commit(const struct folder *job, const uint64_t *terms,
 tck_status_t commit_notes_read(const struct folder *job, uint64_t term, uint64_t *forgotten, struct commit_notes *notes,
                                struct error *err)
 {
-    uint64_t *terms = NULL, here = 0;
+    struct term_listed *terms = NULL;
+    uint64_t here = 0;
     size_t count = 0;
     tck_status_t status = forgotten_read(job, &here, err);
     if (status == TCK_OK) {
         *forgotten = here > *forgotten ? here : *forgotten;
         status = term_list_below(job, term, &terms, &count, err);
     }
-    while (count > 0 && terms[count - 1] <= *forgotten) {
+    while (count > 0 && terms[count - 1].term <= *forgotten) {
         count--;
     }
     if (status == TCK_OK) {

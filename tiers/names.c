@@ -66,7 +66,7 @@ bool term_name_parse(const char *name, uint64_t *out)
     return true;
 }
 
-bool term_object_parse(const char *name, uint64_t *term_out)
+bool term_object_parse(const char *name, uint64_t *term_out, enum term_object *what_out)
 {
     char again[DIR_NAME_MAX];
     uint64_t term;
@@ -77,6 +77,7 @@ bool term_object_parse(const char *name, uint64_t *term_out)
         term_object_name(term, what, again);
         if (strcmp(name, again) == 0) {
             *term_out = term;
+            *what_out = what;
             return true;
         }
     }

@@ -22,6 +22,6 @@ bool term_name_parse(const char *name, uint64_t *out);
  * term.<T>.<what>. */
 enum term_object { TERM_HOLDER, TERM_JOINED, TERM_RESTORE, TERM_COMMIT, TERM_END, TERM_OBJECTS };
 void term_object_name(uint64_t term, enum term_object what, char out[DIR_NAME_MAX]);
-bool term_object_parse(const char *name, uint64_t *term_out);
+bool term_object_parse(const char *name, uint64_t *term_out, enum term_object *what_out);
 
 #endif

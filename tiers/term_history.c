@@ -13,16 +13,17 @@
 
 /* For counting only: a note that is damaged or unreadable is taken as empty. At worst, a poisoned version is then tried
  * once more. */
-static tck_status_t note_read(const struct persistent *p, uint64_t term, struct term_note *out, struct error *err)
+static tck_status_t note_read(const struct persistent *p, const struct term_listed *listed, struct term_note *out,
+                              struct error *err)
 {
     struct error why = {0};
-    tck_status_t status = term_note_read(&p->job, term, out, &why);
+    tck_status_t status = term_note_read_outcome(&p->job, listed, out, &why);
     if (status == TCK_ERR_NOMEM) {
         return error_set(err, status, "%s", why.text);
     }
     if (status != TCK_OK) {
-        log_warn("the note of term %" PRIu64 " is taken as empty: %s", term, why.text);
-        *out = (struct term_note){.term = term};
+        log_warn("the note of term %" PRIu64 " is taken as empty: %s", listed->term, why.text);
+        *out = (struct term_note){.term = listed->term};
     }
     return TCK_OK;
 }
@@ -30,7 +31,7 @@ static tck_status_t note_read(const struct persistent *p, uint64_t term, struct 
 tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struct version *version_out,
                                       uint32_t *tries_out, struct error *err)
 {
-    uint64_t *terms = NULL;
+    struct term_listed *terms = NULL;
     size_t count = 0;
     tck_status_t status = term_list_below(&p->job, term, &terms, &count, err);
     if (status != TCK_OK) {
@@ -41,7 +42,7 @@ tck_status_t persistent_restore_tries(struct persistent *p, uint64_t term, struc
     for (size_t i = 0; i < count; i++) {
         struct term_note note;
         persistent_moved(p);
-        status = note_read(p, terms[i], &note, err);
+        status = note_read(p, &terms[i], &note, err);
         if (status != TCK_OK) {
             break;
         }
@@ -101,13 +102,13 @@ void term_holders_free(struct term_holders *holders)
 }
 
 /* The holder is unknown if the claim was cut off or made by a build that did not name its holder. */
-static tck_status_t holder_read(const struct persistent *p, uint64_t term, struct held_term *out, bool *reserved_out,
-                                struct error *err)
+static tck_status_t holder_read(const struct persistent *p, const struct term_listed *listed, struct held_term *out,
+                                bool *reserved_out, struct error *err)
 {
     struct term_note note;
-    tck_status_t status = term_note_read_all(&p->job, term, &note, &out->holder, err);
+    tck_status_t status = term_note_read_listed(&p->job, listed, &note, &out->holder, err);
     if (status == TCK_OK) {
-        out->term = term;
+        out->term = listed->term;
         out->wall_ms = note.wall_ms;
         *reserved_out = note.reserved_by != 0;
     }
@@ -123,16 +124,16 @@ static tck_status_t read_holders(const struct persistent *p, const struct term_l
     for (size_t i = 0; i < list->count && out->count < HOLDERS_READ && !joined; i++) {
         struct held_term *held = &out->terms[out->count];
         bool reserved = false;
-        tck_status_t status = holder_read(p, list->terms[i], held, &reserved, err);
-        bool silent = term_note_has_no_holder(&p->job, list->terms[i], status);
+        tck_status_t status = holder_read(p, &list->terms[i], held, &reserved, err);
+        bool silent = term_note_has_no_holder(&p->job, list->terms[i].term, status);
         if (status != TCK_OK && !silent) {
             return error_prefix(err, "find out who holds the job");
         }
-        if (!reserved && list->terms[i] > out->newest) {
-            out->newest = list->terms[i];
+        if (!reserved && list->terms[i].term > out->newest) {
+            out->newest = list->terms[i].term;
         }
         if (silent) {
-            log_warn("the claimer of term %" PRIu64 " is unknown: %s", list->terms[i], err->text);
+            log_warn("the claimer of term %" PRIu64 " is unknown: %s", list->terms[i].term, err->text);
         } else if (reserved) {
             term_holder_free(&held->holder);
         } else {

@@ -9,26 +9,42 @@
 
 static int compare_descending(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    uint64_t x = ((const struct term_listed *)a)->term, y = ((const struct term_listed *)b)->term;
     return x > y ? -1 : x < y;
+}
+
+/* What is noted of terms in objects of their own; returns the newest such term. Those without a file are no terms. */
+static uint64_t add_objects(const struct names *names, struct term_list *list)
+{
+    uint64_t noted = 0, term;
+    enum term_object what;
+    for (size_t i = 0; i < names->count; i++) {
+        if (!term_object_parse(names->names[i], &term, &what)) {
+            continue;
+        }
+        const struct term_listed key = {.term = term};
+        struct term_listed *listed = bsearch(&key, list->terms, list->count, sizeof(key), compare_descending);
+        if (listed != NULL) {
+            listed->objects |= 1u << what;
+        }
+        noted = term > noted ? term : noted;
+    }
+    return noted;
 }
 
 static void sort_names(const struct names *names, struct term_list *list)
 {
-    uint64_t noted = 0, term;
     for (size_t i = 0; i < names->count; i++) {
         struct version version;
-        if (term_object_parse(names->names[i], &term) && term > noted) {
-            noted = term;
-        }
-        if (term_name_parse(names->names[i], &list->terms[list->count])) {
+        if (term_name_parse(names->names[i], &list->terms[list->count].term)) {
             list->count++;
         } else if (version_dir_parse(names->names[i], &version) && version.term > list->version) {
             list->version = version.term;
         }
     }
     qsort(list->terms, list->count, sizeof(*list->terms), compare_descending);
-    list->newest = list->count > 0 && list->terms[0] > list->version ? list->terms[0] : list->version;
+    uint64_t noted = add_objects(names, list);
+    list->newest = list->count > 0 && list->terms[0].term > list->version ? list->terms[0].term : list->version;
     list->newest = noted > list->newest ? noted : list->newest; /* whose notes would be taken for the next claimer's */
 }
 
@@ -60,7 +76,7 @@ tck_status_t term_list_newest(const struct folder *job, uint64_t *term_out, stru
     return status;
 }
 
-tck_status_t term_list_below(const struct folder *job, uint64_t term, uint64_t **terms_out, size_t *count_out,
+tck_status_t term_list_below(const struct folder *job, uint64_t term, struct term_listed **terms_out, size_t *count_out,
                              struct error *err)
 {
     struct term_list list;
@@ -69,7 +85,7 @@ tck_status_t term_list_below(const struct folder *job, uint64_t term, uint64_t *
         return status;
     }
     size_t above = 0;
-    while (above < list.count && list.terms[above] >= term) {
+    while (above < list.count && list.terms[above].term >= term) {
         above++;
     }
     memmove(list.terms, list.terms + above, (list.count - above) * sizeof(*list.terms));

@@ -4,13 +4,14 @@
 #define TCK_TIERS_TERM_LIST_H
 
 #include "tiers/persistent.h"
+#include "tiers/term_note.h"
 
 /* The terms found in one listing of the job's folder. */
 struct term_list {
     uint64_t newest;  /* claimed or reserved, or of a version that was put there without its term file; 0: none */
     uint64_t version; /* of the newest version */
     size_t count;
-    uint64_t *terms; /* those that have a file, newest first */
+    struct term_listed *terms; /* those that have a file, newest first */
 };
 
 /* The caller frees the terms. */
@@ -18,7 +19,7 @@ must_check tck_status_t term_list_read(const struct folder *job, struct term_lis
 /* term_list.newest alone. */
 must_check tck_status_t term_list_newest(const struct folder *job, uint64_t *term_out, struct error *err);
 /* The terms below this one that have a file, newest first; the caller frees them. */
-must_check tck_status_t term_list_below(const struct folder *job, uint64_t term, uint64_t **terms_out,
+must_check tck_status_t term_list_below(const struct folder *job, uint64_t term, struct term_listed **terms_out,
                                         size_t *count_out, struct error *err);
 /* The lowest term, at_least or above, that is above all that were ever used in save_dir or load_dir. */
 must_check tck_status_t term_lowest_free(const struct persistent *p, uint64_t at_least, uint64_t *term_out,

@@ -170,46 +170,66 @@ static tck_status_t read_noted(const struct folder *job, const char *name, struc
 }
 
 /* In the order of enum term_object, so that the agents that have joined replace the claimer alone. */
-static tck_status_t read_all_noted(const struct folder *job, uint64_t term, struct term_note *note,
-                                   struct term_holder *holder, struct error *err)
+static tck_status_t read_objects(const struct folder *job, unsigned objects, struct term_note *note,
+                                 struct term_holder *holder, struct error *err)
 {
-    char beginning[DIR_NAME_MAX + 1], wanted[DIR_NAME_MAX];
+    tck_status_t status = TCK_OK;
+    for (enum term_object what = 0; what < TERM_OBJECTS && status == TCK_OK; what++) {
+        char name[DIR_NAME_MAX];
+        term_object_name(note->term, what, name);
+        status = (objects & 1u << what) != 0 ? read_noted(job, name, note, holder, err) : TCK_OK;
+    }
+    return status;
+}
+
+static tck_status_t list_objects(const struct folder *job, struct term_listed *listed, struct error *err)
+{
+    char beginning[DIR_NAME_MAX + 1], name[DIR_NAME_MAX];
     struct names names;
-    term_name(term, wanted);
-    snprintf(beginning, sizeof(beginning), "%s.", wanted);
+    term_name(listed->term, name);
+    snprintf(beginning, sizeof(beginning), "%s.", name);
     tck_status_t status = folder_list_some(job, beginning, &names, err);
-    if (status != TCK_OK) {
-        return status;
+    for (size_t i = 0; status == TCK_OK && i < names.count; i++) {
+        uint64_t term;
+        enum term_object what;
+        listed->objects |= term_object_parse(names.names[i], &term, &what) ? 1u << what : 0;
     }
-    for (enum term_object what = 0; what < TERM_OBJECTS; what++) {
-        term_object_name(term, what, wanted);
-        for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
-            status = strcmp(names.names[i], wanted) == 0 ? read_noted(job, wanted, note, holder, err) : TCK_OK;
-        }
+    if (status == TCK_OK) {
+        names_free(&names);
     }
-    names_free(&names);
     return status;
 }
 
 /* ---- all ------------------------------------------------------------------------------------------------------- */
 
-tck_status_t term_note_read_all(const struct folder *job, uint64_t term, struct term_note *out,
-                                struct term_holder *holder_out, struct error *err)
+/* listed NULL: a store of objects is asked what is noted, after the term's file was read. */
+static tck_status_t read_all(const struct folder *job, struct term_note *note, const struct term_listed *listed,
+                             struct term_holder *holder, struct error *err)
 {
     json_t *json = NULL;
-    struct term_holder holder = {0};
-    tck_status_t status = term_note_read_json(job, term, &json, err);
+    struct term_listed found = {.term = note->term};
+    tck_status_t status = term_note_read_json(job, note->term, &json, err);
     if (status != TCK_OK) {
         return status;
     }
-    struct term_note note = term_note_decode(term, json);
-    if (holder_out != NULL) {
-        status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), &holder, err);
+    *note = term_note_decode(note->term, json);
+    if (holder != NULL) {
+        status = term_holder_decode(json == NULL ? NULL : json_get(json, "holder"), holder, err);
     }
     json_free(json);
-    if (status == TCK_OK && job->objects != NULL) {
-        status = read_all_noted(job, term, &note, holder_out == NULL ? NULL : &holder, err);
+    if (status == TCK_OK && job->objects != NULL && listed == NULL) {
+        status = list_objects(job, &found, err);
+        listed = &found;
     }
+    return status == TCK_OK && job->objects != NULL ? read_objects(job, listed->objects, note, holder, err) : status;
+}
+
+static tck_status_t read_checked(const struct folder *job, uint64_t term, const struct term_listed *listed,
+                                 struct term_note *out, struct term_holder *holder_out, struct error *err)
+{
+    struct term_holder holder = {0};
+    struct term_note note = {.term = term};
+    tck_status_t status = read_all(job, &note, listed, holder_out == NULL ? NULL : &holder, err);
     if (status != TCK_OK) {
         term_holder_free(&holder);
         return status;
@@ -219,6 +239,33 @@ tck_status_t term_note_read_all(const struct folder *job, uint64_t term, struct 
         *holder_out = holder;
     }
     return TCK_OK;
+}
+
+tck_status_t term_note_read_all(const struct folder *job, uint64_t term, struct term_note *out,
+                                struct term_holder *holder_out, struct error *err)
+{
+    return read_checked(job, term, NULL, out, holder_out, err);
+}
+
+tck_status_t term_note_read_listed(const struct folder *job, const struct term_listed *listed, struct term_note *out,
+                                   struct term_holder *holder_out, struct error *err)
+{
+    return read_checked(job, listed->term, listed, out, holder_out, err);
+}
+
+tck_status_t term_note_read_outcome(const struct folder *job, const struct term_listed *listed, struct term_note *out,
+                                    struct error *err)
+{
+    const unsigned outcome = 1u << TERM_RESTORE | 1u << TERM_COMMIT | 1u << TERM_END;
+    struct term_note note = {.term = listed->term};
+    if (job->objects == NULL) {
+        return term_note_read(job, listed->term, out, err);
+    }
+    tck_status_t status = read_objects(job, listed->objects & outcome, &note, NULL, err);
+    if (status == TCK_OK) {
+        *out = note;
+    }
+    return status == TCK_ERR_PROTO ? (err->code = TCK_ERR_CORRUPT) : status;
 }
 
 tck_status_t term_note_read(const struct folder *job, uint64_t term, struct term_note *out, struct error *err)

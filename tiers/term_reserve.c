@@ -20,16 +20,17 @@ static bool is_ours(const struct persistent *p, uint64_t term)
 }
 
 /* An uninformative file counts as a claim. TCK_ERR_NOENT: it is gone. */
-static tck_status_t is_reserved(const struct persistent *p, uint64_t term, bool *out, struct error *err)
+static tck_status_t is_reserved(const struct persistent *p, const struct term_listed *listed, bool *out,
+                                struct error *err)
 {
     struct term_note note;
-    *out = is_ours(p, term);
+    *out = is_ours(p, listed->term);
     if (*out) {
         return TCK_OK;
     }
-    tck_status_t status = term_note_read_all(&p->job, term, &note, NULL, err);
+    tck_status_t status = term_note_read_listed(&p->job, listed, &note, NULL, err);
     *out = status == TCK_OK && note.reserved_by != 0;
-    return status != TCK_ERR_NOENT && term_note_has_no_holder(&p->job, term, status) ? TCK_OK : status;
+    return status != TCK_ERR_NOENT && term_note_has_no_holder(&p->job, listed->term, status) ? TCK_OK : status;
 }
 
 static tck_status_t newest_claimed(const struct persistent *p, const struct term_list *list, uint64_t *term_out,
@@ -37,13 +38,13 @@ static tck_status_t newest_claimed(const struct persistent *p, const struct term
 {
     uint64_t newest = list->version;
     bool reserved = true;
-    for (size_t i = 0; reserved && i < list->count && list->terms[i] > newest; i++) {
-        tck_status_t status = is_reserved(p, list->terms[i], &reserved, err);
+    for (size_t i = 0; reserved && i < list->count && list->terms[i].term > newest; i++) {
+        tck_status_t status = is_reserved(p, &list->terms[i], &reserved, err);
         if (status != TCK_OK) {
-            *term_out = list->terms[i];
+            *term_out = list->terms[i].term;
             return status;
         }
-        newest = reserved ? newest : list->terms[i];
+        newest = reserved ? newest : list->terms[i].term;
     }
     *term_out = newest;
     return TCK_OK;

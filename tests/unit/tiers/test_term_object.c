@@ -285,6 +285,34 @@ Test(terms, ended_terms_and_forgotten_ones)
     cr_assert_eq(notes.newest, 0);
 }
 
+/* One listing says what there is to read of all terms. */
+Test(terms, what_is_not_noted_is_not_asked_for)
+{
+    struct commit_notes notes = {0};
+    struct term_holders holders = {0};
+    struct version restored;
+    uint32_t tries;
+    for (int i = 0; i < 10; i++) {
+        claim(tier);
+    }
+    cr_assert_eq(persistent_note_restore(tier, 3, (struct version){1, 5}, &objects_err), TCK_OK);
+    uint32_t lists = memory_store_calls(objects_store, MEMORY_LIST),
+             gets = memory_store_calls(objects_store, MEMORY_GET);
+    cr_assert_eq(persistent_restore_tries(tier, 11, &restored, &tries, &objects_err), TCK_OK, "%s", objects_err.text);
+    cr_assert(tries == 1 && restored.step == 5);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_LIST) - lists, 1);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_GET) - gets, 1, "the note of the restore");
+    gets = memory_store_calls(objects_store, MEMORY_GET);
+    cr_assert_eq(persistent_commit_notes(tier, 11, &notes, &objects_err), TCK_OK);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_GET) - gets, 2, "what is forgotten, and the restore");
+    lists = memory_store_calls(objects_store, MEMORY_LIST), gets = memory_store_calls(objects_store, MEMORY_GET);
+    cr_assert_eq(persistent_term_holders(tier, &holders, &objects_err), TCK_OK, "%s", objects_err.text);
+    cr_assert_eq(holders.count, 10);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_LIST) - lists, 1);
+    cr_assert_eq(memory_store_calls(objects_store, MEMORY_GET) - gets, 11, "each claim, and the restore");
+    term_holders_free(&holders);
+}
+
 /* ---- reserved terms -------------------------------------------------------------------------------------------- */
 
 static void reserve(uint64_t by, uint64_t first, uint64_t last)
