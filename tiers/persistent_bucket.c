@@ -38,8 +38,12 @@ static tck_status_t open_job(struct persistent *p, struct object_store *store, s
 static tck_status_t probe(struct persistent *p, struct error *err)
 {
     struct object_traits traits = {.honours_conditions = false};
+    char name[OBJECT_KEY_MAX];
     const struct object_folder *job = p->job.objects;
-    tck_status_t status = object_probe(object_folder_store(job), object_folder_call(job), &traits, err);
+    tck_status_t status = object_folder_key(job, PROBE_NAME, name, err);
+    if (status == TCK_OK) {
+        status = object_probe(object_folder_store(job), object_folder_call(job), name, &traits, err);
+    }
     if (status != TCK_OK) {
         return error_prefix(err, "find out what the server of save_dir can do");
     }

@@ -37,8 +37,10 @@ tck_status_t doctor_write_bucket(const struct config *config, bool *decides_out,
     }
     status = list(store, config, err);
     if (status == TCK_OK) {
+        char name[CONFIG_NAME + sizeof(PROBE_NAME) + 1];
         struct object_traits traits = {.honours_conditions = false};
-        status = object_probe(store, &call, &traits, err);
+        snprintf(name, sizeof(name), "%s/" PROBE_NAME, config->job);
+        status = object_probe(store, &call, name, &traits, err);
         *decides_out = traits.honours_conditions;
     }
     store->ops->free(store);

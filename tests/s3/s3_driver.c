@@ -202,7 +202,7 @@ static tck_status_t do_uploads(struct ask *a)
 static tck_status_t do_probe(struct ask *a)
 {
     struct object_traits traits = {0};
-    tck_status_t status = object_probe(store, &a->call, &traits, &a->err);
+    tck_status_t status = object_probe(store, &a->call, PROBE_NAME, &traits, &a->err);
     if (status == TCK_OK) {
         json_add_bool(a->out, "honours_conditions", traits.honours_conditions);
         json_add_bool(a->out, "checks_checksums", traits.checks_checksums);

@@ -12,18 +12,18 @@
 struct probe {
     struct object_store *store;
     const struct object_call *call;
-    char key[64];
+    char key[OBJECT_KEY_MAX];
 };
 
-static tck_status_t begin(struct probe *p, struct error *err)
+static tck_status_t begin(struct probe *p, const char *name, struct error *err)
 {
     uint64_t suffix;
     tck_status_t status = random_bytes(&suffix, sizeof(suffix));
     if (status != TCK_OK) {
         return error_set(err, status, "%s: no random bytes for the name of a probe", p->store->name);
     }
-    snprintf(p->key, sizeof(p->key), "probe-%016" PRIx64, suffix);
-    return TCK_OK;
+    int len = snprintf(p->key, sizeof(p->key), "%s%016" PRIx64, name, suffix);
+    return len < (int)sizeof(p->key) ? TCK_OK : error_set(err, TCK_ERR_INVAL, "%s: the key is too long", name);
 }
 
 static tck_status_t create(const struct probe *p, const char *text, struct error *err)
@@ -72,12 +72,12 @@ static tck_status_t probe_checksums(const struct probe *p, bool *checked_out, st
     return TCK_OK;
 }
 
-tck_status_t object_probe(struct object_store *store, const struct object_call *call, struct object_traits *out,
-                          struct error *err)
+tck_status_t object_probe(struct object_store *store, const struct object_call *call, const char *name,
+                          struct object_traits *out, struct error *err)
 {
     struct probe p = {.store = store, .call = call};
     struct object_traits traits = {0};
-    tck_status_t status = begin(&p, err);
+    tck_status_t status = begin(&p, name, err);
     if (status == TCK_OK) {
         status = probe_conditions(&p, &traits.honours_conditions, err);
     }

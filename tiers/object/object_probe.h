@@ -14,8 +14,10 @@ struct object_traits {
     bool checks_checksums;
 };
 
-/* Writes keys of random names, and removes them again. */
-must_check tck_status_t object_probe(struct object_store *store, const struct object_call *call,
+/* Writes the key <name><16 hex digits>, with random digits, and removes it again. */
+must_check tck_status_t object_probe(struct object_store *store, const struct object_call *call, const char *name,
                                      struct object_traits *out, struct error *err);
+/* In the folder of a job: begins like the marker, so the folder counts as unused even if the key is left over. */
+#define PROBE_NAME ".tierckpt-probe-"
 
 #endif

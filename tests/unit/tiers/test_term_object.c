@@ -405,8 +405,35 @@ Test(terms, a_server_that_ignores_conditions_serves_one_node_only)
     other = objects_tier(false);
     cr_assert_eq(persistent_may_be_shared(other, &objects_err), TCK_ERR_UNSUPPORTED, "a command may claim a term, too");
     persistent_free(other);
-    cr_assert_eq(memory_store_count(objects_store, "job/probe"), 0);
-    cr_assert_eq(memory_store_count(objects_store, "probe"), 0);
+    cr_assert_eq(memory_store_count(objects_store, "job/.tierckpt-"), 0);
+}
+
+static void note_outside(void *ctx, enum memory_op op, const char *key)
+{
+    if (op != MEMORY_LIST && strncmp(key, "job/", strlen("job/")) != 0) {
+        *(bool *)ctx = true;
+    }
+}
+
+/* So that rights to the job's own keys suffice. */
+Test(terms, nothing_outside_the_job_is_read_or_written)
+{
+    bool outside = false;
+    memory_store_watch(objects_store, note_outside, &outside);
+    struct persistent *other = objects_tier(true);
+    cr_assert_not(outside);
+    memory_store_watch(objects_store, NULL, NULL);
+    persistent_free(other);
+}
+
+Test(terms, a_probe_that_was_left_over_does_not_make_the_job_another_s)
+{
+    struct persistent *other = NULL;
+    struct object_store *store = memory_store_new();
+    memory_store_set(store, "job/.tierckpt-probe-0123456789abcdef", "first", 5);
+    const struct persistent_setup setup = {.config = &objects_config, .save_store = store};
+    cr_assert_eq(persistent_new(&setup, &other, &objects_err), TCK_OK, "%s", objects_err.text);
+    persistent_free(other);
 }
 
 Test(terms, a_folder_that_is_not_ours_is_refused)
