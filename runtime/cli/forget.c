@@ -70,7 +70,7 @@ static tck_status_t forget_versions(const struct cli *cli, struct persistent *pe
     (void)ctx;
     tck_status_t status = persistent_survey(persistent, &survey, err);
     if (status == TCK_OK && !cli->dry_run) {
-        status = persistent_forget(persistent, &term, err);
+        status = persistent_forget(persistent, cli->force, &term, err);
     }
     json_t *list = json_array();
     for (size_t i = 0; i < survey.count; i++) {

@@ -28,8 +28,9 @@ static const struct {
     {"drain", cli_drain, 0, false, "w",
      "copy the newest committed version to storage now (--wait: return when it is published)"},
     {"prune", cli_prune, 0, false, "kd", "delete old published versions (--keep N, --dry-run)"},
-    {"forget", cli_forget, 0, false, "d",
-     "ignore all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run)"},
+    {"forget", cli_forget, 0, false, "df",
+     "ignore all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run;\n"
+     "           --force: also on a server that cannot decide between this and a start)"},
     {"export", cli_export, 1, false, "sVMbtFIXPAa",
      "DIRECTORY: the model's weights of a published version as a Hugging Face checkpoint"},
     {"config", cli_config, 0, true, "Sm",

@@ -23,4 +23,6 @@ run_on c 0 --steps 12 --wait-commit --wait-drained
 all_end
 [ "$(restored_step 0)" = 8 ] || die "restored $(restored_step 0) instead of 8"
 [ "$(restored_from 0 storage)" -gt 0 ] || die "not from the bucket"
+ask c forget >"$work/said" 2>&1 && die "forget does not ask whether a start is under way"
+grep -q -- '--force' "$work/said" || die "forget says: $(cat "$work/said")"
 no_secret

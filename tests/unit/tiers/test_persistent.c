@@ -2227,7 +2227,7 @@ Test(persistent, a_forgotten_version_is_not_listed_and_stays)
     uint64_t term = 0;
     make_version((struct version){1, 100});
     cr_assert_eq(persistent_note_commit(tier, claim(), NULL), TCK_OK);
-    cr_assert_eq(persistent_forget(tier, &term, NULL), TCK_OK);
+    cr_assert_eq(persistent_forget(tier, false, &term, NULL), TCK_OK);
     cr_assert_eq(listed(NULL), 0);
     cr_assert(exists(shard_path((struct version){1, 100})));
     struct commit_notes notes;
@@ -2245,7 +2245,7 @@ Test(persistent, versions_forgotten_in_load_dir_do_not_count_when_it_is_read_fro
     uint64_t term = 0;
     make_version((struct version){1, 100});
     cr_assert_eq(persistent_note_commit(tier, claim(), NULL), TCK_OK);
-    cr_assert_eq(persistent_forget(tier, &term, NULL), TCK_OK);
+    cr_assert_eq(persistent_forget(tier, false, &term, NULL), TCK_OK);
     persistent_free(tier);
     snprintf(config.load_dir, sizeof(config.load_dir), "%s", config.save_dir);
     snprintf(config.save_dir, sizeof(config.save_dir), "%s", path_of("new"));

@@ -279,7 +279,7 @@ Test(terms, ended_terms_and_forgotten_ones)
     cr_assert_eq(persistent_restore_tries(tier, 2, &restored, &tries, &objects_err), TCK_OK);
     cr_assert_eq(tries, 0);
     cr_assert_eq(persistent_note_commit(tier, term, &objects_err), TCK_OK);
-    cr_assert_eq(persistent_forget(tier, &term, &objects_err), TCK_OK, "%s", objects_err.text);
+    cr_assert_eq(persistent_forget(tier, false, &term, &objects_err), TCK_OK, "%s", objects_err.text);
     cr_assert_eq(term, 2);
     cr_assert_eq(persistent_commit_notes(tier, 3, &notes, &objects_err), TCK_OK);
     cr_assert_eq(notes.newest, 0);
@@ -406,6 +406,19 @@ Test(terms, a_server_that_ignores_conditions_serves_one_node_only)
     cr_assert_eq(persistent_may_be_shared(other, &objects_err), TCK_ERR_UNSUPPORTED, "a command may claim a term, too");
     persistent_free(other);
     cr_assert_eq(memory_store_count(objects_store, "job/.tierckpt-"), 0);
+}
+
+Test(terms, nothing_is_forgotten_unasked_where_a_start_could_get_the_same_term)
+{
+    uint64_t term = 0;
+    memory_store_forget_conditions(objects_store);
+    struct persistent *other = objects_tier(false);
+    cr_assert_eq(persistent_forget(other, false, &term, &objects_err), TCK_ERR_UNSUPPORTED);
+    cr_assert_not_null(strstr(objects_err.text, "--force"), "%s", objects_err.text);
+    cr_assert_not(memory_store_has(objects_store, "job/forgotten"));
+    cr_assert_eq(persistent_forget(other, true, &term, &objects_err), TCK_OK, "%s", objects_err.text);
+    cr_assert(memory_store_has(objects_store, "job/forgotten"));
+    persistent_free(other);
 }
 
 static void note_outside(void *ctx, enum memory_op op, const char *key)
