@@ -17,6 +17,7 @@
  *      5: a request is sent again without the condition
  *      6: a conflict (HTTP 409) counts as beaten, too
  *      7: a secret whose request has ended undecided is used
+ *      8: a reserved term that is not needed is removed, by a request that may take effect twice
  * WHAT 0: terms  1: the secret, which all must read alike
  * REACH 1: is a claim recognized whose answer was lost?  2: is one beaten?  3: does one arrive after it was given up?
  *       4: are both terms claimed? */
@@ -45,7 +46,8 @@
 #define CONFLICT 3 /* HTTP 409: has had no effect, and may succeed the next time */
 #define UNKNOWN  4 /* HTTP 500, a cut connection, no answer */
 
-#define FREE 0
+#define FREE     0
+#define RESERVED 9
 
 byte value[KEYS];          /* who has written it: FREE, or a number from 1 on */
 byte owners[KEYS];         /* starts that have this term */
@@ -129,6 +131,17 @@ inline create(s, k)
     lost = false
 }
 
+/* An agent reserves the first term and ends. */
+proctype Reserver()
+{
+    atomic { value[1] == FREE -> value[1] = RESERVED };
+    if
+    :: atomic { RULE == 8 && value[1] == RESERVED -> value[1] = FREE };
+        value[1] = FREE /* once more, later */
+    :: RULE != 8
+    fi
+}
+
 proctype Start(byte s)
 {
     byte term = 1, attempt, answer;
@@ -151,8 +164,8 @@ proctype Start(byte s)
                 break
             :: answer == TAKEN ->
                 assert(REACH != 2);
-                assert(value[term] != FREE); /* another claim has it */
-                assert(RULE == 3 || value[term] != VALUE(s));
+                assert(RULE == 8 || value[term] != FREE); /* another claim has it */
+                assert(RULE == 3 || RULE == 8 || value[term] != VALUE(s));
                 term++
             :: answer == UNKNOWN -> given_up[s] = (REACH == 3); break
             fi }
@@ -191,7 +204,7 @@ init {
     atomic {
         run Network();
         if
-        :: WHAT == 0 -> start = 0; do :: start < STARTS -> run Start(start); start++ :: else -> break od
+        :: WHAT == 0 -> run Reserver(); start = 0; do :: start < STARTS -> run Start(start); start++ :: else -> break od
         :: WHAT == 1 -> start = 0; do :: start < STARTS -> run Node(start); start++ :: else -> break od
         fi }
 }

@@ -37,7 +37,7 @@ for reach in 1 2; do check fails reserve.pml -DREACH=$reach; done
 
 check holds claim.pml -DWHAT=0
 check holds claim.pml -DWHAT=1
-for rule in 1 2 3 4 5 6; do check fails claim.pml -DRULE=$rule; done
+for rule in 1 2 3 4 5 6 8; do check fails claim.pml -DRULE=$rule; done
 for rule in 1 4 5 7; do check fails claim.pml -DWHAT=1 -DRULE=$rule; done
 for reach in 1 2 3 4; do check fails claim.pml -DREACH=$reach; done
 
