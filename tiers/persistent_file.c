@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One shard file to storage or from it, without blocking the loop. Calls that may block (open, allocate, close, rename)
  * run in the pool, the data moves by uring.h past the page cache, and read chunks are checksummed in the pool while the
- * next ones arrive. What was written is read back and compared before it gets its name. */
+ * next ones arrive. What was written is read back and compared (read_back.h) before it gets its name. */
 #include "tiers/persistent_dir.h"
 
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "tiers/read_back.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,31 +18,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES    4096u
-#define READ_BACK_JOBS 2
-
-/* NOLINTNEXTLINE(misc-redundant-expression): they must remain equal */
-_Static_assert(URING_PART_BYTES == CHUNK_BYTES, "a part of a transfer is a chunk of an image");
+#define BLOCK_BYTES 4096u
 
 uint8_t *persistent_buffer(uint64_t image_bytes)
 {
     size_t blocks = (chunk_size(image_bytes, 0) + BLOCK_BYTES - 1) / BLOCK_BYTES;
     return aligned_alloc(BLOCK_BYTES, blocks * BLOCK_BYTES);
-}
-
-/* Bypasses the page cache if the buffer's alignment and the file system allow it. */
-static tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,
-                                struct error *err)
-{
-    if ((uintptr_t)item->image % BLOCK_BYTES != 0 || item->image_bytes % BLOCK_BYTES != 0) {
-        return safe_fs_open(dir_fd, name, flags, fd_out, err);
-    }
-    tck_status_t status = safe_fs_open(dir_fd, name, flags | O_DIRECT, fd_out, err);
-    if (status != TCK_ERR_INVAL) {
-        return status;
-    }
-    log_info("%s: this file system refuses O_DIRECT, so the page cache is used", name);
-    return safe_fs_open(dir_fd, name, flags & ~O_EXCL, fd_out, err); /* the refused open may have made the file */
 }
 
 /* ---- write ----------------------------------------------------------------------------------------------------- */
@@ -54,10 +36,11 @@ struct file_write {
     tier_done_fn *done;
     void *ctx;
     int dir_fd, fd;
+    bool direct; /* without the page cache */
     char name[MANIFEST_FILE_NAME], part[BENEATH_NAME_MAX + 1];
     struct error outcome;
-    uint32_t backs;             /* read-back jobs under way */
-    _Atomic uint32_t next_back; /* the next chunk to read back */
+    struct read_back *back; /* NULL: it is not read back */
+    bool writing;           /* its transfer has not ended */
     uint32_t crcs[];
 };
 
@@ -90,144 +73,11 @@ static void write_open(void *ctx)
     }
     failpoint(shard, opened);
     if (status == TCK_OK) {
+        op->direct = fcntl(op->fd, F_GETFL) & O_DIRECT;
         status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
     }
     progress_end(op->item->progress);
     op->outcome.code = status;
-}
-
-/* Storage returned a chunk that does not match its digest: the chunk changed either in memory or on storage. */
-static tck_status_t blame(const struct tier_item *item, const char *name, uint32_t i, struct error *err)
-{
-    const uint8_t *data = item->image + (uint64_t)i * CHUNK_BYTES;
-    if (crc32c(0, data, chunk_size(item->image_bytes, i)) != item->crcs[i]) {
-        return error_set(err, TCK_ERR_CORRUPT,
-                         "%s: chunk %" PRIu32 " no longer matches its digest in memory: it is not published", name, i);
-    }
-    return error_set(err, TCK_ERR_IO, "%s: storage returned other bytes for chunk %" PRIu32 " than were written", name,
-                     i);
-}
-
-static tck_status_t read_back_chunk(int fd, const char *name, uint32_t len, uint32_t i, uint8_t *buffer,
-                                    struct error *err)
-{
-    uint32_t got = 0;
-    while (got < len) {
-        ssize_t rc = failpoint_fails(shard, read_back)
-                         ? -1
-                         : pread(fd, buffer + got, len - got, (off_t)((uint64_t)i * CHUNK_BYTES + got));
-        if (rc < 0 && errno == EINTR) {
-            continue;
-        }
-        if (rc <= 0) {
-            return rc < 0 ? error_set(err, status_of_errno(errno), "%s: read chunk %" PRIu32 " back: %m", name, i)
-                          : error_set(err, TCK_ERR_IO, "%s: read back, it ends in chunk %" PRIu32, name, i);
-        }
-        got += (uint32_t)rc;
-    }
-    failpoint_bytes(shard, given_back, buffer, len);
-    return TCK_OK;
-}
-
-/* One of the jobs that share the chunks of a file. */
-struct read_back {
-    struct file_write *op;
-    struct error outcome;
-};
-
-static tck_status_t compare_chunks(struct file_write *op, int fd, uint8_t *buffer, struct error *err)
-{
-    const struct tier_item *item = op->item;
-    for (;;) {
-        uint32_t i = atomic_fetch_add_explicit(&op->next_back, 1, memory_order_relaxed);
-        if (i >= chunk_count(item->image_bytes)) {
-            return TCK_OK;
-        }
-        uint32_t len = chunk_size(item->image_bytes, i);
-        if (is_given_up(op)) {
-            return error_set(err, TCK_ERR_CANCELED, "%s: was given up", op->name);
-        }
-        persistent_moved(op->p);
-        tck_status_t status = read_back_chunk(fd, op->name, len, i, buffer, err);
-        if (status == TCK_OK && crc32c(0, buffer, len) != item->crcs[i]) {
-            status = blame(item, op->name, i, err);
-        }
-        if (status != TCK_OK) {
-            return status;
-        }
-    }
-}
-
-/* What storage returns must match the digests, which read_back_start has compared with the protected root. Bypasses the
- * page cache where possible; elsewhere it first asks the kernel to drop the cached pages. */
-static void read_back_work(void *ctx)
-{
-    struct read_back *job = ctx;
-    struct file_write *op = job->op;
-    struct error *err = &job->outcome;
-    int fd = -1;
-    uint8_t *buffer = persistent_buffer(op->item->image_bytes);
-    if (buffer == NULL) {
-        error_set(err, TCK_ERR_NOMEM, "%s: no memory to read it back", op->name);
-        return;
-    }
-    progress_begin(op->item->progress);
-    err->code = open_direct(op->dir_fd, op->part, O_RDONLY, op->item, &fd, err);
-    if (err->code == TCK_OK) {
-        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-        err->code = compare_chunks(op, fd, buffer, err);
-        close(fd);
-    }
-    progress_end(op->item->progress);
-    free(buffer);
-}
-
-static void write_close(void *ctx);
-static void write_closed(void *ctx, bool canceled);
-
-static void read_back_done(void *ctx, bool canceled)
-{
-    struct read_back *job = ctx;
-    struct file_write *op = job->op;
-    if (canceled) {
-        error_set(&job->outcome, TCK_ERR_CANCELED, "%s: the persistent tier is closing", op->name);
-    }
-    if (op->outcome.code == TCK_OK) {
-        op->outcome = job->outcome;
-    }
-    free(job);
-    if (--op->backs == 0) {
-        persistent_run_last(op->p, write_close, write_closed, op);
-    }
-}
-
-/* Several jobs, so that the device is kept busy while digests are made. */
-static void read_back_start(struct file_write *op)
-{
-    const struct tier_item *item = op->item;
-    tck_status_t status = TCK_OK;
-    if (!hash128_is(digest_root(item->crcs, item->image_bytes), item->root)) {
-        error_set(&op->outcome, TCK_ERR_CORRUPT, "%s: its digests in memory do not match its root", op->name);
-        persistent_run_last(op->p, write_close, write_closed, op);
-        return;
-    }
-    for (uint32_t i = 0; i < READ_BACK_JOBS && i < chunk_count(item->image_bytes) && status == TCK_OK; i++) {
-        struct read_back *job = calloc(1, sizeof(*job));
-        if (job == NULL) {
-            status = TCK_ERR_NOMEM;
-            break;
-        }
-        job->op = op;
-        status = pool_submit(op->p->pool, read_back_work, read_back_done, job);
-        op->backs += status == TCK_OK;
-        if (status != TCK_OK) {
-            free(job);
-        }
-    }
-    if (op->backs == 0) { /* fewer jobs than wanted only take longer */
-        error_set(&op->outcome, status, "%s: start to read it back", op->name);
-        persistent_run_last(op->p, write_close, write_closed, op);
-    }
 }
 
 /* The file gets its final name only if every step succeeded; else it is given up, and the next attempt uses a new name.
@@ -270,40 +120,74 @@ static void write_closed(void *ctx, bool canceled)
     if (canceled) {
         write_close(op);
     }
+    read_back_free(op->back);
     op->done(op->ctx, &op->outcome);
     persistent_unref(op->p);
     free(op);
 }
 
+static void write_fail(struct file_write *op, const struct error *why)
+{
+    if (op->outcome.code == TCK_OK) {
+        op->outcome = *why;
+    }
+}
+
+/* The end, once the file is both written and read back. */
+static void write_settle(struct file_write *op)
+{
+    if (!op->writing && (op->back == NULL || !read_back_runs(op->back))) {
+        persistent_run_last(op->p, write_close, write_closed, op);
+    }
+}
+
+static void write_read_back(void *ctx, const struct error *outcome)
+{
+    struct file_write *op = ctx;
+    if (outcome->code != TCK_OK) {
+        write_fail(op, outcome);
+    }
+    write_settle(op);
+}
+
 static void write_ended(void *ctx, const struct error *outcome)
 {
     struct file_write *op = ctx;
-    op->outcome = *outcome;
+    op->writing = false;
     persistent_moved(op->p);
     failpoint(shard, written);
-    if (outcome->code == TCK_OK && !op->p->closing && op->p->config->storage_verify == SWITCH_ON) {
-        read_back_start(op);
-    } else {
-        persistent_run_last(op->p, write_close, write_closed, op);
+    if (outcome->code != TCK_OK) {
+        write_fail(op, outcome);
     }
+    if (op->back != NULL && op->outcome.code != TCK_OK) {
+        read_back_stop(op->back);
+    } else if (op->back != NULL && read_back_synced(op->back)) {
+        return; /* its end continues, and may have done so already */
+    }
+    write_settle(op);
 }
 
 static void write_moved(void *ctx, uint32_t part)
 {
     const struct file_write *op = ctx;
-    (void)part;
     persistent_moved(op->p);
+    if (op->back != NULL) {
+        read_back_written(op->back, part);
+    }
 }
 
-static bool write_take(void *ctx, uint64_t bytes)
+static enum uring_turn write_take(void *ctx, uint64_t bytes)
 {
     const struct file_write *op = ctx;
     const struct tier_pace *pace = &op->p->pace;
-    bool goes = is_given_up(op) || pace->take == NULL || pace->take(pace->ctx, bytes);
-    if (!goes) {
-        persistent_moved(op->p); /* it waits for its turn, and not for storage */
+    if (is_given_up(op) || op->outcome.code != TCK_OK) {
+        return URING_STOPS;
     }
-    return goes;
+    if (pace->take == NULL || pace->take(pace->ctx, bytes)) {
+        return URING_GOES;
+    }
+    persistent_moved(op->p); /* it waits for its turn, and not for storage */
+    return URING_WAITS;
 }
 
 /* A write that was given up sees that by itself. */
@@ -319,29 +203,52 @@ void dir_resume(struct persistent *p)
     }
 }
 
+static tck_status_t write_begin(struct file_write *op, struct error *err)
+{
+    const struct read_back_setup back = {.p = op->p,
+                                         .item = op->item,
+                                         .name = op->name,
+                                         .part = op->part,
+                                         .dir_fd = op->dir_fd,
+                                         .epoch = op->epoch,
+                                         .direct = op->direct,
+                                         .done = write_read_back,
+                                         .ctx = op};
+    const struct uring_transfer ask = {.direction = URING_WRITE,
+                                       .fd = op->fd,
+                                       .name = op->name,
+                                       .ctx = op,
+                                       .data = op->item->image,
+                                       .bytes = op->item->image_bytes,
+                                       .progress = op->item->progress,
+                                       .part = write_moved,
+                                       .take = write_take,
+                                       .done = write_ended};
+    tck_status_t status = TCK_OK;
+    if (op->p->config->storage_verify == SWITCH_ON) {
+        status = read_back_new(&back, &op->back, err);
+    }
+    if (status == TCK_OK) {
+        status = uring_start(op->p->uring, &ask, err);
+        op->writing = status == TCK_OK;
+    }
+    return status;
+}
+
 static void write_opened(void *ctx, bool canceled)
 {
     struct file_write *op = ctx;
     tck_status_t status = op->outcome.code;
+    struct error err = {0};
     persistent_moved(op->p);
     if (canceled || op->p->closing || is_given_up(op)) {
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "%s: the persistent tier is closing", op->name);
     }
-    if (status == TCK_OK) {
-        struct uring_transfer ask = {.direction = URING_WRITE,
-                                     .fd = op->fd,
-                                     .name = op->name,
-                                     .ctx = op,
-                                     .data = op->item->image,
-                                     .bytes = op->item->image_bytes,
-                                     .progress = op->item->progress,
-                                     .part = write_moved,
-                                     .take = write_take,
-                                     .done = write_ended};
-        status = uring_start(op->p->uring, &ask, &op->outcome);
-    }
-    if (status != TCK_OK) {
-        persistent_run_last(op->p, write_close, write_closed, op);
+    if (status == TCK_OK && write_begin(op, &err) != TCK_OK) {
+        write_fail(op, &err);
+        write_settle(op);
+    } else if (status != TCK_OK) {
+        write_settle(op);
     }
 }
 

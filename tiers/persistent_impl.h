@@ -2,7 +2,7 @@
  * Shared by the files of the persistent tier, and by no others. Common to all kinds of save_dir: persistent_life.c,
  * persistent_calls.c, term_*.c, persistent_publish.c, persistent_list.c, persistent_get.c, persistent_prune.c. A
  * directory: persistent_open.c (directories, marker), persistent_stage.c, term_file.c, persistent_delete.c,
- * persistent_sweep.c, persistent_repair.c, persistent_metadata.c, persistent_file.c (one file's bytes). */
+ * persistent_sweep.c, persistent_repair.c, persistent_metadata.c, persistent_file.c (one file's bytes), read_back.c. */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -58,11 +58,19 @@ struct persistent_ops {
                            const uint8_t *image, struct error *err);
 };
 
+struct read_back_buffer;
+
+/* Memory that files are read back into, a chunk each; freed while no file is. */
+struct read_back_buffers {
+    struct read_back_buffer *free;
+    uint32_t made, users;
+};
+
 #define STAGE_DIR "stage"
 #define TRASH_DIR "trash"
 
-/* uring, throttled, kept, and the members from refs on, change in the loop's thread only; the rest is set once and read
- * by pool threads, too. */
+/* uring, throttled, kept, read_back, and the members from refs on, change in the loop's thread only; the rest is set
+ * once and read by pool threads, too. */
 struct persistent {
     const struct persistent_ops *ops; /* of save_dir */
     struct loop *loop;                /* NULL with pool and uring: only the blocking calls */
@@ -73,6 +81,7 @@ struct persistent {
     struct pool *transfers;     /* threads for a store of objects; NULL: none is used, or no loop */
     struct transfer *throttled; /* those that wait for persistent_resume */
     struct kept_put *kept;      /* of puts that have ended, so that nothing is sent twice */
+    struct read_back_buffers read_back;
     pthread_mutex_t puts_lock;
     pthread_mutex_t versions_lock; /* of a store of objects: held while one is swept or gets its manifest */
     struct put *puts;              /* into a store of objects, under way; guarded by puts_lock */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The engine behind uring.h. URING_DEPTH request slots are filled from the list of transfers, oldest first; each
- * completion frees or repeats its request and fills the slots again. A write's fdatasync is one more request, made when
- * all of its data is written. */
+ * The engine behind uring.h. Each direction has request slots, which are filled from the list of transfers, oldest
+ * first; each completion frees or repeats its request and fills the slots again. A write's fdatasync is one more
+ * request, made when all of its data is written. */
 #include "tiers/uring.h"
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "tiers/io_depth.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <liburing.h>
@@ -16,14 +18,15 @@
 
 #define WRITE_BYTES (2 * URING_PART_BYTES) /* per request, since each costs a turn of the loop */
 #define BLOCK_BYTES 4096u /* a short request is continued at a multiple of this, as O_DIRECT requires */
-#define TRIES_MAX   64    /* of one request that was interrupted, was short or found no resources */
+#define DIRECTIONS  2
+#define TRIES_MAX   64 /* of one request that was interrupted, was short or found no resources */
 
 struct transfer {
     struct uring_transfer ask;
     uint64_t next; /* first byte that is not requested yet */
     uint32_t in_flight;
     bool syncing; /* its fdatasync was submitted */
-    bool held;    /* may not send its next part yet */
+    bool held;    /* its next part has to wait */
     struct error outcome;
     struct transfer *next_in_list;
 };
@@ -32,10 +35,18 @@ struct request {
     struct uring *uring;
     struct transfer *transfer; /* NULL: the slot is free */
     bool sync;
-    uint64_t offset;
+    uint8_t *data;
+    uint64_t offset, begun_ns;
     uint32_t len, filled; /* filled: bytes of it that are done */
     uint32_t tries;
     int result; /* when run in the pool: like io_uring's, bytes or -errno */
+};
+
+/* The requests of one direction, so that reads do not wait until all writes are done. */
+struct lane {
+    struct io_depth depth;
+    uint32_t in_flight;
+    struct request requests[URING_DEPTH_MAX];
 };
 
 struct uring {
@@ -45,8 +56,8 @@ struct uring {
     struct io_uring ring;
     struct loop_fd *source;
     uint32_t in_flight;
-    struct transfer *transfers; /* oldest first */
-    struct request requests[URING_DEPTH];
+    struct transfer *transfers;    /* oldest first */
+    struct lane lanes[DIRECTIONS]; /* by enum uring_direction */
 };
 
 static void request_done(struct request *request, int result);
@@ -81,7 +92,17 @@ static void submit_again(void *ctx)
 
 static uint8_t *request_data(const struct request *request)
 {
-    return (uint8_t *)request->transfer->ask.data + request->offset + request->filled;
+    return request->data + request->filled;
+}
+
+static struct lane *lane_of(struct uring *uring, const struct transfer *transfer)
+{
+    return &uring->lanes[transfer->ask.direction];
+}
+
+static uint32_t whole_request(enum uring_direction direction)
+{
+    return direction == URING_WRITE ? WRITE_BYTES : URING_PART_BYTES;
 }
 
 static void ring_start(struct request *request)
@@ -145,6 +166,7 @@ static bool request_start(struct request *request)
     }
     request->uring->in_flight++;
     request->transfer->in_flight++;
+    lane_of(request->uring, request->transfer)->in_flight++;
     return true;
 }
 
@@ -184,30 +206,51 @@ static void transfer_unlink(struct uring *uring, struct transfer *transfer)
     *at = transfer->next_in_list;
 }
 
-/* Calls done if the transfer has no work left. */
-static void transfer_settle(struct uring *uring, struct transfer *transfer)
+/* Calls done if the transfer has no work left, and then returns true. */
+static bool transfer_settle(struct uring *uring, struct transfer *transfer)
 {
     if (transfer->in_flight > 0 || transfer_wants_request(transfer)) {
-        return;
+        return false;
     }
     transfer_unlink(uring, transfer);
     transfer->ask.done(transfer->ask.ctx, &transfer->outcome);
     free(transfer);
+    return true;
 }
 
-/* Puts the transfer's next request into the slot, unless the transfer is throttled. */
+/* Whether the next `len` bytes, 0 for the sync, go now. */
+static bool may_go(struct transfer *transfer, uint32_t len)
+{
+    const struct uring_transfer *ask = &transfer->ask;
+    enum uring_turn turn = len > 0 && ask->take != NULL ? ask->take(ask->ctx, len) : URING_GOES;
+    transfer->held = turn == URING_WAITS;
+    if (turn == URING_STOPS) {
+        transfer_fail(transfer, ECANCELED, "given up");
+    }
+    return turn == URING_GOES;
+}
+
+static uint8_t *place_of(const struct transfer *transfer)
+{
+    const struct uring_transfer *ask = &transfer->ask;
+    return ask->place != NULL ? ask->place(ask->ctx, (uint32_t)(transfer->next / URING_PART_BYTES))
+                              : (uint8_t *)ask->data + transfer->next;
+}
+
+/* Puts the transfer's next request into the slot, unless it has to wait. */
 static void slot_fill(struct request *slot, struct transfer *transfer)
 {
     uint64_t left = transfer->ask.bytes - transfer->next;
-    uint32_t most = transfer->ask.direction == URING_WRITE ? WRITE_BYTES : URING_PART_BYTES;
+    uint32_t most = whole_request(transfer->ask.direction);
     uint32_t len = left < most ? (uint32_t)left : most;
-    transfer->held = len > 0 && transfer->ask.take != NULL && !transfer->ask.take(transfer->ask.ctx, len);
-    if (transfer->held) {
+    if (!may_go(transfer, len)) {
         return;
     }
     slot->transfer = transfer;
     slot->sync = left == 0;
+    slot->data = slot->sync ? NULL : place_of(transfer);
     slot->offset = transfer->next;
+    slot->begun_ns = clock_ns();
     slot->len = len;
     slot->filled = 0;
     slot->tries = 0;
@@ -219,13 +262,24 @@ static void slot_fill(struct request *slot, struct transfer *transfer)
     }
 }
 
-static struct transfer *next_wanting(const struct uring *uring)
+static struct transfer *next_wanting(const struct uring *uring, enum uring_direction direction)
 {
     struct transfer *transfer = uring->transfers;
-    while (transfer != NULL && (transfer->held || !transfer_wants_request(transfer))) {
+    while (transfer != NULL &&
+           (transfer->ask.direction != direction || transfer->held || !transfer_wants_request(transfer))) {
         transfer = transfer->next_in_list;
     }
     return transfer;
+}
+
+/* There is one while fewer requests are in flight than the depth allows. */
+static struct request *free_slot(struct lane *lane)
+{
+    struct request *slot = lane->requests;
+    while (slot->transfer != NULL) {
+        slot++;
+    }
+    return slot;
 }
 
 /* May fail transfers; the caller settles those that have nothing in flight. */
@@ -234,24 +288,34 @@ static void fill_slots(struct uring *uring)
     for (struct transfer *transfer = uring->transfers; transfer != NULL; transfer = transfer->next_in_list) {
         transfer->held = false;
     }
-    for (uint32_t i = 0; i < URING_DEPTH && !uring->closing; i++) {
+    for (enum uring_direction direction = 0; direction < DIRECTIONS && !uring->closing; direction++) {
+        struct lane *lane = &uring->lanes[direction];
         struct transfer *transfer;
-        while (uring->requests[i].transfer == NULL && (transfer = next_wanting(uring)) != NULL) {
-            slot_fill(&uring->requests[i], transfer);
+        while (lane->in_flight < lane->depth.now && (transfer = next_wanting(uring, direction)) != NULL) {
+            slot_fill(free_slot(lane), transfer);
         }
     }
 }
 
-/* After completions: fills the slots, and ends the transfers whose next request could not be started. */
-static void resume_transfers(struct uring *uring)
+static bool settle_all(struct uring *uring)
 {
-    fill_slots(uring);
+    bool ended = false;
     struct transfer *transfer = uring->transfers;
     while (transfer != NULL) {
         struct transfer *next = transfer->next_in_list;
-        transfer_settle(uring, transfer);
+        ended = transfer_settle(uring, transfer) || ended;
         transfer = next;
     }
+    return ended;
+}
+
+/* After completions: fills the slots, and ends the transfers that failed before they had a request in flight. Others
+ * may have waited for one that has ended, so they are asked once more. */
+static void resume_transfers(struct uring *uring)
+{
+    do {
+        fill_slots(uring);
+    } while (settle_all(uring));
 }
 
 /* ---- completions ----------------------------------------------------------------------------------------------- */
@@ -298,27 +362,51 @@ static int injected(const struct request *request, int result)
     return result;
 }
 
+/* Requests that were short or repeated, and those of another size, say nothing about the storage. */
+static void measure(struct lane *lane, const struct request *request)
+{
+    bool full = lane->in_flight + 1 >= lane->depth.now;
+    if (request->len == whole_request(request->transfer->ask.direction) && request->tries == 0) {
+        io_depth_returned(&lane->depth, clock_ns() - request->begun_ns, full);
+    }
+    if (lane->in_flight == 0) {
+        io_depth_paused(&lane->depth);
+    }
+}
+
+static void report_parts(const struct request *request)
+{
+    const struct uring_transfer *ask = &request->transfer->ask;
+    for (uint64_t at = request->offset; at < request->offset + request->len && ask->part != NULL;
+         at += URING_PART_BYTES) {
+        ask->part(ask->ctx, (uint32_t)(at / URING_PART_BYTES));
+    }
+}
+
 static void request_done(struct request *request, int result)
 {
     struct uring *uring = request->uring;
     struct transfer *transfer = request->transfer;
+    struct lane *lane = lane_of(uring, transfer);
     result = injected(request, result);
     uring->in_flight--;
     transfer->in_flight--;
+    lane->in_flight--;
 
     if (request_is_partial(request, result)) {
         if (!uring->closing && !transfer_failed(transfer) && request_start(request)) {
             return;
         }
         transfer_fail(transfer, ECANCELED, "continue a request");
-    } else if (transfer->ask.part != NULL && !request->sync && !transfer_failed(transfer)) {
-        transfer->ask.part(transfer->ask.ctx, (uint32_t)(request->offset / URING_PART_BYTES));
+    } else if (!request->sync && !transfer_failed(transfer)) {
+        measure(lane, request);
+        report_parts(request);
     }
     request->transfer = NULL;
     if (uring->closing) {
         transfer_fail(transfer, ECANCELED, "transfer");
     }
-    transfer_settle(uring, transfer);
+    (void)transfer_settle(uring, transfer);
 }
 
 static void handle_completions(struct uring *uring)
@@ -391,6 +479,17 @@ static tck_status_t watch_ring(struct uring *uring, struct error *err)
     return status == TCK_OK ? TCK_OK : error_set(err, status, "watch io_uring");
 }
 
+/* The pool's threads are few, so more requests would only keep its other jobs waiting. */
+static void make_lanes(struct uring *uring)
+{
+    for (uint32_t i = 0; i < DIRECTIONS; i++) {
+        uring->lanes[i].depth = io_depth_new(URING_DEPTH, uring->has_ring ? URING_DEPTH_MAX : URING_DEPTH);
+        for (uint32_t k = 0; k < URING_DEPTH_MAX; k++) {
+            uring->lanes[i].requests[k].uring = uring;
+        }
+    }
+}
+
 tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way, struct uring **out, struct error *err)
 {
     struct uring *uring = calloc(1, sizeof(*uring));
@@ -399,11 +498,9 @@ tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way,
     }
     uring->loop = loop;
     uring->pool = pool;
-    for (uint32_t i = 0; i < URING_DEPTH; i++) {
-        uring->requests[i].uring = uring;
-    }
-    int rc = way == URING_NEVER ? -ENOSYS : io_uring_queue_init(2 * URING_DEPTH, &uring->ring, 0);
+    int rc = way == URING_NEVER ? -ENOSYS : io_uring_queue_init(DIRECTIONS * URING_DEPTH_MAX, &uring->ring, 0);
     uring->has_ring = rc == 0;
+    make_lanes(uring);
     if (rc < 0) {
         errno = -rc;
         log_info("io_uring is not used (%m): file transfers run in the thread pool");
@@ -448,7 +545,7 @@ void uring_free(struct uring *uring)
     for (struct transfer *transfer = uring->transfers; transfer != NULL; transfer = next) {
         next = transfer->next_in_list;
         transfer_fail(transfer, ECANCELED, "transfer");
-        transfer_settle(uring, transfer); /* frees it unless the pool still works for it */
+        (void)transfer_settle(uring, transfer); /* frees it unless the pool still works for it */
     }
     if (uring->in_flight == 0 && !uring->submit_posted) {
         free(uring); /* else the last pool job or post does */

@@ -16,6 +16,7 @@ struct moving {
     struct moving *next;
     struct uring *uring;
     struct uring_transfer ask;
+    uint64_t moved; /* bytes, of one that has its parts in several places */
     bool ended;
 };
 
@@ -33,6 +34,28 @@ tck_status_t uring_new(struct loop *loop, struct pool *pool, enum uring_way way,
     *out = calloc(1, sizeof(**out));
     (*out)->host = sim.current;
     return TCK_OK;
+}
+
+/* Reads a part where the transfer wants it. False: it has to wait. */
+static bool move_part(struct moving *m, struct error *err)
+{
+    const struct uring_transfer *ask = &m->ask;
+    uint64_t left = ask->bytes - m->moved, len = left < URING_PART_BYTES ? left : URING_PART_BYTES;
+    enum uring_turn turn = ask->take(ask->ctx, len);
+    if (turn != URING_GOES) {
+        if (turn == URING_STOPS) {
+            (void)error_set(err, TCK_ERR_CANCELED, "%s: given up", ask->name);
+        }
+        return turn == URING_STOPS;
+    }
+    uint32_t i = (uint32_t)(m->moved / URING_PART_BYTES);
+    if (pread(ask->fd, ask->place(ask->ctx, i), len, (off_t)m->moved) != (ssize_t)len || storage_refuses()) {
+        (void)error_set(err, TCK_ERR_IO, "%s: %m", ask->name);
+        return true;
+    }
+    m->moved += len;
+    ask->part(ask->ctx, i);
+    return true;
 }
 
 static tck_status_t move(const struct uring_transfer *ask, struct error *err)
@@ -59,11 +82,18 @@ static void on_moved(void *ctx)
         sim_after(m->uring->host->hangs_until_us - sim.us, m->uring->host, on_moved, m);
         return;
     }
+    while (m->ask.place != NULL && m->moved < m->ask.bytes && outcome.code == TCK_OK) {
+        if (!move_part(m, &outcome)) {
+            sim_after(MS, m->uring->host, on_moved, m);
+            return;
+        }
+    }
     m->ended = true;
     slot_use_end(m);
     m->uring->host->counts.stored += m->ask.bytes;
-    tck_status_t status = move(&m->ask, &outcome);
-    for (uint64_t i = 0; status == TCK_OK && m->ask.part != NULL && i * URING_PART_BYTES < m->ask.bytes; i++) {
+    tck_status_t status = m->ask.place != NULL ? outcome.code : move(&m->ask, &outcome);
+    for (uint64_t i = 0;
+         m->ask.place == NULL && status == TCK_OK && m->ask.part != NULL && i * URING_PART_BYTES < m->ask.bytes; i++) {
         m->ask.part(m->ask.ctx, (uint32_t)i);
     }
     m->ask.done(m->ask.ctx, &outcome);
@@ -76,7 +106,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *trans
     struct moving *m = calloc(1, sizeof(*m));
     *m = (struct moving){.next = uring->moving, .uring = uring, .ask = *transfer};
     uring->moving = m;
-    if (transfer->direction == URING_READ) {
+    if (transfer->direction == URING_READ && transfer->data != NULL) {
         slot_use_begin(m, transfer->data, "a read from storage still writes into it", uring->host);
     }
     sim_after(sim_trait(TRAIT_SLOW_DRAINS) ? sim_between(10, 400) * MS : sim_between(50, 3000), uring->host, on_moved,

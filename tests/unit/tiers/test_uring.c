@@ -151,7 +151,7 @@ static void check_parts(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT);
     cr_assert_eq(ftruncate(fd, (off_t)bytes), 0);
-    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, NULL, part_arrived, ended, &waiting, NULL};
+    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, NULL, part_arrived, ended, &waiting, NULL, NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert_eq(waiting.parts, 6);
@@ -239,8 +239,8 @@ Test(uring, ends_many_transfers_at_once_each_with_its_own_bytes)
         snprintf(names[i], sizeof(names[i]), "f%u", i);
         data[i] = buffer(MIB * 3 / 2 * i + 4096, i);
         fds[i] = open_file(names[i], O_RDWR | O_CREAT | O_DIRECT);
-        struct uring_transfer ask = {URING_WRITE, fds[i], names[i], data[i],  MIB * 3 / 2 * i + 4096,
-                                     NULL,        NULL,   ended,    &waiting, NULL};
+        struct uring_transfer ask = {URING_WRITE, fds[i],   names[i], data[i], MIB * 3 / 2 * i + 4096, NULL, NULL,
+                                     ended,       &waiting, NULL,     NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     loop_run(loop);
@@ -261,12 +261,12 @@ static bool open_gate;
 static uint64_t taken, asked;
 static struct waiting held_waiting;
 
-static bool take_if_open(void *ctx, uint64_t bytes)
+static enum uring_turn take_if_open(void *ctx, uint64_t bytes)
 {
     (void)ctx;
     asked++;
     taken += open_gate ? bytes : 0;
-    return open_gate;
+    return open_gate ? URING_GOES : URING_WAITS;
 }
 
 static void open_later(void *ctx)
@@ -328,10 +328,10 @@ Test(uring, what_is_throttled_does_not_hold_back_others)
     held_waiting = (struct waiting){.left = 1};
     open_engine(URING_IF_ALLOWED);
     int fd = open_file("a", O_RDWR | O_CREAT);
-    struct uring_transfer ask = {URING_WRITE, fd,   "held", data,          5 * MIB,
-                                 NULL,        NULL, ended,  &held_waiting, take_if_open};
+    struct uring_transfer ask = {URING_WRITE, fd,    "held",        data,         5 * MIB, NULL,
+                                 NULL,        ended, &held_waiting, take_if_open, NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
-    ask = (struct uring_transfer){URING_WRITE, fd, "free", data, 5 * MIB, NULL, NULL, ended, &free_waiting, NULL};
+    ask = (struct uring_transfer){URING_WRITE, fd, "free", data, 5 * MIB, NULL, NULL, ended, &free_waiting, NULL, NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert(free_waiting.ended == 1 && held_waiting.ended == 0);
@@ -342,6 +342,111 @@ Test(uring, what_is_throttled_does_not_hold_back_others)
     free(data);
 }
 
+/* A read whose parts go into two buffers in turn, each as soon as the part before is used. */
+static struct scattered {
+    struct waiting waiting;
+    uint8_t *buffers[2];
+    bool busy[2];
+    uint32_t next, arrived, stops_at;
+    const uint8_t *want;
+} scattered;
+
+static enum uring_turn scattered_take(void *ctx, uint64_t bytes)
+{
+    (void)ctx, (void)bytes;
+    if (scattered.next == scattered.stops_at) {
+        return URING_STOPS;
+    }
+    return scattered.busy[scattered.next % 2] ? URING_WAITS : URING_GOES;
+}
+
+static void *scattered_place(void *ctx, uint32_t i)
+{
+    (void)ctx;
+    cr_assert_eq(i, scattered.next++);
+    scattered.busy[i % 2] = true;
+    return scattered.buffers[i % 2];
+}
+
+static void scattered_part(void *ctx, uint32_t i)
+{
+    (void)ctx;
+    cr_assert(memcmp(scattered.buffers[i % 2], scattered.want + i * URING_PART_BYTES, MIB) == 0, "part %u", i);
+    scattered.busy[i % 2] = false;
+    scattered.arrived++;
+}
+
+static void check_scattered(enum uring_way way, uint32_t stops_at, tck_status_t wanted)
+{
+    size_t bytes = 21 * MIB;
+    uint8_t *data = buffer(bytes, 3);
+    struct error err = {0};
+    scattered = (struct scattered){.waiting = {.left = 1},
+                                   .buffers = {buffer(URING_PART_BYTES, 4), buffer(URING_PART_BYTES, 5)},
+                                   .stops_at = stops_at,
+                                   .want = data};
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT);
+    cr_assert_eq(pwrite(fd, data, bytes, 0), (ssize_t)bytes);
+    const struct uring_transfer ask = {.direction = URING_READ,
+                                       .fd = fd,
+                                       .name = "file",
+                                       .bytes = bytes,
+                                       .part = scattered_part,
+                                       .take = scattered_take,
+                                       .place = scattered_place,
+                                       .done = ended,
+                                       .ctx = &scattered.waiting};
+    cr_assert_eq(uring_start(uring, &ask, &err), TCK_OK, "%s", err.text);
+    loop_run(loop);
+    cr_assert_eq(scattered.waiting.ended, 1);
+    cr_assert_eq(scattered.waiting.last.code, wanted, "%s", scattered.waiting.last.text);
+    cr_assert(stops_at > 6 ? scattered.arrived == 6 : scattered.arrived <= stops_at);
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(scattered.buffers[0]);
+    free(scattered.buffers[1]);
+    free(data);
+}
+
+Test(uring, reads_parts_into_several_places_as_they_become_free)
+{
+    check_scattered(URING_IF_ALLOWED, UINT32_MAX, TCK_OK);
+    check_scattered(URING_NEVER, UINT32_MAX, TCK_OK);
+}
+
+Test(uring, ends_a_transfer_that_is_given_up)
+{
+    check_scattered(URING_IF_ALLOWED, 3, TCK_ERR_CANCELED);
+    check_scattered(URING_NEVER, 3, TCK_ERR_CANCELED);
+}
+
+/* Reads have requests of their own: what is written first would otherwise be read back last. */
+Test(uring, a_read_does_not_wait_for_the_writes_before_it)
+{
+    size_t bytes = 256 * MIB;
+    struct waiting writes = {.left = 2}, read = {.left = 1};
+    uint8_t *data = buffer(bytes, 3), *back = buffer(4 * MIB, 4);
+    open_engine(URING_IF_ALLOWED);
+    int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT), other = open_file("b", O_RDWR | O_CREAT | O_DIRECT);
+    cr_assert_eq(pwrite(other, data, 4 * MIB, 0), (ssize_t)(4 * MIB));
+    struct uring_transfer ask = {URING_WRITE, fd, "file", data, bytes, NULL, NULL, ended, &writes, NULL, NULL};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    ask = (struct uring_transfer){URING_READ, other, "other", back, 4 * MIB, NULL, NULL, ended, &read, NULL, NULL};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    loop_run(loop);
+    cr_assert_eq(read.ended, 1);
+    cr_assert_eq(writes.ended, 0);
+    close_engine();
+    close(fd);
+    close(other);
+    remove_file("a");
+    remove_file("b");
+    free(data);
+    free(back);
+}
+
 static void check_cancel(enum uring_way way)
 {
     enum { COUNT = 5 };
@@ -350,7 +455,7 @@ static void check_cancel(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT);
     for (int i = 0; i < COUNT; i++) {
-        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting, NULL};
+        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting, NULL, NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     close_engine();
