@@ -29,17 +29,28 @@ struct drain {
 
 /* ---- this node's part ---------------------------------------------------------------------------------------- */
 
+/* Files that are written at once. While one is opened, synced or named, or is still being read back, storage writes the
+ * next ones; their bytes go one file after another where a few requests keep it busy (tiers/io_depth.h). */
+#define FILES_MAX 8
+
+/* A file under way. */
+struct drain_file {
+    struct drain_op *op; /* NULL: the place is free */
+    uint32_t local_shard;
+    struct tier_item item;
+};
+
 struct drain_op {
     struct storage_op storage;
     struct drain *drain;
     struct term_context *tc;
     struct version version;
     uint64_t attempt;
-    uint32_t next; /* local shard to write next: one file at a time keeps the device busy, and memory traffic low */
-    struct tier_item item;
+    uint32_t next; /* local shard to begin next */
+    uint32_t open; /* files under way */
+    bool stopped;  /* one has failed, or the drain is over: no further file is begun */
+    struct drain_file files[FILES_MAX];
 };
-
-static void drain_next(struct drain_op *op);
 
 static void drain_end(struct drain_op *op, bool ok)
 {
@@ -67,9 +78,9 @@ static void drain_give_up(void *ctx, const struct error *why)
 }
 
 /* The copy no longer matches its digests and is dropped. */
-static void on_bad_copy(struct drain_op *op, const struct error *outcome)
+static void on_bad_copy(struct drain_op *op, uint32_t local_shard, const struct error *outcome)
 {
-    uint32_t slot = node_slot_of(op->tc->node, op->next, op->version);
+    uint32_t slot = node_slot_of(op->tc->node, local_shard, op->version);
     if (slot != NONE32) {
         uint32_t k;
         struct local_shard *d = term_context_slot(op->tc, slot, &k);
@@ -85,11 +96,11 @@ static bool is_over(const struct drain_op *op)
 }
 
 /* Names the first rank that saves the shard, because users do not know the ids of shards. */
-static struct error with_rank(const struct drain_op *op, const struct error *outcome)
+static struct error with_rank(const struct drain_op *op, uint32_t local_shard, const struct error *outcome)
 {
     struct error named = *outcome;
     const struct world *world = &op->tc->world;
-    uint32_t shard = op->tc->shards[op->next].world_shard;
+    uint32_t shard = op->tc->shards[local_shard].world_shard;
     if (shard < world->shard_count) {
         error_prefix(&named, "rank %" PRIu32, world->shard_ranks[world->shards[shard].first_rank]);
     }
@@ -104,61 +115,101 @@ void drain_decided(struct drain *drain)
     }
 }
 
-static void file_done(void *ctx, const struct error *outcome)
+/* The first failure of a file ends the drain: the other files are given up, and theirs are not reported. */
+static void file_failed(struct drain_op *op, uint32_t local_shard, const struct error *outcome)
 {
-    struct drain_op *op = ctx;
-    if (is_over(op)) {
-        drain_end(op, false);
+    if (outcome->code == TCK_ERR_CORRUPT) {
+        on_bad_copy(op, local_shard, outcome);
+    }
+    if (op->stopped) {
         return;
     }
-    if (outcome->code != TCK_OK) {
-        if (outcome->code == TCK_ERR_CORRUPT) {
-            on_bad_copy(op, outcome);
-        }
-        struct error named = with_rank(op, outcome);
-        log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step,
-                  named.text);
-        health_storage_failed(op->drain->needs.health, op->version.step, &named);
-        op->drain->counts.failed++;
-        drain_end(op, false);
-        return;
+    struct error named = with_rank(op, local_shard, outcome);
+    op->stopped = true;
+    log_error("drain of version %" PRIu64 ".%" PRIu64 " failed: %s", op->version.term, op->version.step, named.text);
+    health_storage_failed(op->drain->needs.health, op->version.step, &named);
+    op->drain->counts.failed++;
+    if (op->open > 0) {
+        persistent_give_up(op->drain->needs.persistent);
     }
-    failpoint(drain, file_done);
-    op->tc->local_shards[op->next].drained = op->item.root;
-    op->drain->counts.bytes += op->item.image_bytes;
-    op->next++;
-    drain_next(op);
 }
 
-static void drain_next(struct drain_op *op)
+static void drain_on(struct drain_op *op);
+
+static void file_done(void *ctx, const struct error *outcome)
+{
+    struct drain_file *file = ctx;
+    struct drain_op *op = file->op;
+    op->open--;
+    file->op = NULL;
+    if (is_over(op)) {
+        op->stopped = true;
+    } else if (outcome->code != TCK_OK) {
+        file_failed(op, file->local_shard, outcome);
+    } else {
+        failpoint(drain, file_done);
+        op->tc->local_shards[file->local_shard].drained = file->item.root;
+        op->drain->counts.bytes += file->item.image_bytes;
+    }
+    drain_on(op);
+}
+
+static tck_status_t file_begin(struct drain_op *op, struct drain_file *file, uint32_t local_shard, struct error *err)
 {
     struct term_context *tc = op->tc;
-    while (op->next < tc->setup.shard_count && !tc->shards[op->next].drains_here) {
-        op->next++;
-    }
-    if (op->next == tc->setup.shard_count) {
-        op->drain->counts.written++;
-        drain_end(op, true);
-        return;
-    }
-    uint32_t slot = node_slot_of(tc->node, op->next, op->version);
-    struct error err;
+    uint32_t slot = node_slot_of(tc->node, local_shard, op->version);
     if (slot == NONE32) {
-        (void)error_set(&err, TCK_ERR_NOENT, "this node has lost its copy");
-        file_done(op, &err);
-        return;
+        return error_set(err, TCK_ERR_NOENT, "this node has lost its copy");
     }
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, slot, &k);
-    op->item = (struct tier_item){.version = op->version,
-                                  .shard = tc->shards[op->next].id,
-                                  .image_bytes = segment_info(d->segment).image_bytes,
-                                  .image = segment_image(d->segment, k),
-                                  .crcs = segment_crcs(d->segment, k),
-                                  .root = node_slot(tc->node, slot)->root,
-                                  .progress = &op->storage.progress};
-    if (persistent_put(op->drain->needs.persistent, &op->item, file_done, op, &err) != TCK_OK) {
-        file_done(op, &err);
+    *file = (struct drain_file){.local_shard = local_shard,
+                                .item = {.version = op->version,
+                                         .shard = tc->shards[local_shard].id,
+                                         .image_bytes = segment_info(d->segment).image_bytes,
+                                         .image = segment_image(d->segment, k),
+                                         .crcs = segment_crcs(d->segment, k),
+                                         .root = node_slot(tc->node, slot)->root,
+                                         .progress = &op->storage.progress}};
+    file->op = op;
+    tck_status_t status = persistent_put(op->drain->needs.persistent, &file->item, file_done, file, err);
+    file->op = status == TCK_OK ? op : NULL;
+    return status;
+}
+
+static struct drain_file *free_place(struct drain_op *op)
+{
+    struct drain_file *file = op->files;
+    while (file->op != NULL) {
+        file++;
+    }
+    return file;
+}
+
+/* The next local shard that this node writes, from op->next on; false: there is none. */
+static bool next_shard(struct drain_op *op)
+{
+    while (op->next < op->tc->setup.shard_count && !op->tc->shards[op->next].drains_here) {
+        op->next++;
+    }
+    return op->next < op->tc->setup.shard_count;
+}
+
+/* Begins files, or ends the drain when none is under way any more. */
+static void drain_on(struct drain_op *op)
+{
+    while (!op->stopped && op->open < FILES_MAX && next_shard(op)) {
+        struct error err;
+        if (file_begin(op, free_place(op), op->next, &err) == TCK_OK) {
+            op->open++;
+        } else {
+            file_failed(op, op->next, &err);
+        }
+        op->next++;
+    }
+    if (op->open == 0) {
+        op->drain->counts.written += !op->stopped;
+        drain_end(op, !op->stopped);
     }
 }
 
@@ -193,7 +244,7 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     drain->writing = op;
     pacing_begin(drain->needs.pacing, LANE_DRAIN, version, bytes_here(tc));
     failpoint(drain, begun);
-    drain_next(op);
+    drain_on(op);
 }
 
 /* Fills in the manifest's entry of a shard. False if the copy that was written is no longer here: the digests of

@@ -9,21 +9,28 @@
 #include <criterion/criterion.h>
 
 /* The memory of the shard must exist. decision: the kept one, or NULL. The caller frees the term context. */
-static inline struct term_context *one_node_of(const struct term_setup *setup, uint64_t term, struct hash128 shard,
-                                               uint64_t bytes, const struct decision *decision)
+/* A node that owns all of these shards. */
+static inline struct term_context *one_node_with(const struct term_setup *setup, uint64_t term,
+                                                 const struct shard_info *shards, uint32_t count,
+                                                 const struct decision *decision)
 {
     struct rank_hello hello = {.node = {.name = "a", .domain = "a", .agent_id = 1}};
-    struct shard_info info = {.id = shard, .image_bytes = bytes};
-    const uint32_t count = 1;
     struct world world;
     struct placement placement;
     struct term_context *tc = NULL;
-    struct error err = {0};
+    struct error err;
     cr_assert_eq(world_build(term, &hello, 1, &world, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(world_add_shards(&world, &info, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world_add_shards(&world, shards, &count, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(placement_build(&world, 1, &placement, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(term_context_new(setup, &world, &placement, decision, &tc, &err), TCK_OK, "%s", err.text);
     return tc;
+}
+
+static inline struct term_context *one_node_of(const struct term_setup *setup, uint64_t term, struct hash128 shard,
+                                               uint64_t bytes, const struct decision *decision)
+{
+    const struct shard_info info = {.id = shard, .image_bytes = bytes};
+    return one_node_with(setup, term, &info, 1, decision);
 }
 
 static inline struct term_context *one_node(const struct term_setup *setup, uint64_t term, struct hash128 shard,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The end of a publish and of a write, on the coordinator's node, which is the only one here and owns the only shard.
- */
+ * The end of a publish and of writes, on the coordinator's node, which is the only one here and owns all shards. */
 #include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
@@ -26,6 +25,8 @@
 #define NEWER       8
 #define IMAGE_BYTES 4096
 #define CAP_BYTES   ((uint64_t)64 << 20)
+
+#define SHARDS 20
 
 static const struct hash128 shard = {1, 1};
 static const struct version version = {TERM, 10};
@@ -73,9 +74,12 @@ void pacing_end(struct pacing *p, enum lane lane)
     paced--;
 }
 
+static struct event node_told; /* last */
+
 void driver_step_node(struct term_context *term_context, const struct event *event)
 {
-    (void)term_context, (void)event;
+    (void)term_context;
+    node_told = *event;
 }
 
 void driver_step_coordinator(struct term_context *term_context, const struct event *event)
@@ -101,9 +105,14 @@ void adopt_term(const struct adopt_setup *by, uint64_t term)
     adopted = term;
 }
 
+static struct error failed; /* last */
+static uint32_t failures;
+
 void health_storage_failed(struct health *of, uint64_t step, const struct error *why)
 {
-    (void)of, (void)step, (void)why;
+    (void)of, (void)step;
+    failed = *why;
+    failures++;
 }
 
 const struct trouble *health_own(const struct health *of)
@@ -140,12 +149,24 @@ static tier_done_fn *put_done;
 static void *put_ctx;
 static uint32_t given_up;
 
+/* Those under way, in the order in which they were begun. */
+static struct {
+    tier_done_fn *done;
+    void *ctx;
+    const struct tier_item *item;
+} files[SHARDS];
+static uint32_t file_count;
+
 tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, tier_done_fn *done, void *ctx,
                             struct error *err)
 {
-    (void)p, (void)item, (void)err;
+    (void)p, (void)err;
     put_done = done;
     put_ctx = ctx;
+    cr_assert_lt(file_count, SHARDS);
+    files[file_count].done = done;
+    files[file_count].ctx = ctx;
+    files[file_count++].item = item;
     return TCK_OK;
 }
 
@@ -182,17 +203,26 @@ static void report_drained(void)
     writer_free(&w);
 }
 
-static void set_up(void)
+static struct hash128 id_of(uint32_t i)
+{
+    return (struct hash128){shard.hi, shard.lo + i};
+}
+
+static void make_node(uint32_t shards)
 {
     struct memory_setup setup = {.job = "job", .cap_bytes = CAP_BYTES, .hugetlb_mount = "", .threads = 1};
-    struct segment *segment;
+    struct shard_info infos[SHARDS];
     struct error err = {0};
     strcpy(config.node, "a");
     strcpy(config.job, "job");
     cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
-    struct slot_header copy = {.state = SLOT_VERIFIED, .version = version, .root = {7, 7}, .to_storage = true};
-    segment_write_header(segment, 0, &copy);
+    for (uint32_t i = 0; i < shards; i++) {
+        struct segment *segment;
+        infos[i] = (struct shard_info){.id = id_of(i), .image_bytes = IMAGE_BYTES};
+        cr_assert_eq(memory_add(memory, id_of(i), IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+        struct slot_header copy = {.state = SLOT_VERIFIED, .version = version, .root = {7, 7}, .to_storage = true};
+        segment_write_header(segment, 0, &copy);
+    }
     struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
     struct decision decision = {.term = TERM,
                                 .seq = 9,
@@ -202,9 +232,14 @@ static void set_up(void)
                                 .horizon = version.step + 1,
                                 .drain = version,
                                 .drain_attempt = 1};
-    tc = one_node_of(&term, TERM, shard, IMAGE_BYTES, &decision);
+    tc = one_node_with(&term, TERM, infos, shards, &decision);
     struct drain_setup needs = {.config = &config, .adopt = &adopt};
     cr_assert_eq(drain_new(&needs, &drain, &err), TCK_OK, "%s", err.text);
+}
+
+static void set_up(void)
+{
+    make_node(1);
     report_drained();
     cr_assert_eq((int)told.type, (int)EVENT_DRAINED);
     struct action publish = {.type = ACTION_PUBLISH, .version = version, .attempt = 1};
@@ -321,4 +356,81 @@ Test(drain, a_write_is_given_up_when_its_attempt_was_abandoned)
     drain_decided(drain);
     cr_assert_eq(given_up, 1);
     end_write();
+}
+
+/* ---- several files ----------------------------------------------------------------------------------------------- */
+
+static void set_up_many(void)
+{
+    make_node(SHARDS);
+    struct event learned = {.type = EVENT_DECISION, .term = TERM, .decision = *coordinator_decision(tc->coordinator)};
+    node_step(tc->node, &learned, &tc->actions);
+    struct action begin = {.type = ACTION_DRAIN, .version = version, .attempt = 1};
+    drain_begin(drain, tc, &begin);
+}
+
+TestSuite(drain_files, .init = set_up_many, .fini = tear_down);
+
+static void end_file(uint32_t i, tck_status_t code)
+{
+    struct error err = {0};
+    if (code != TCK_OK) {
+        (void)error_set(&err, code, "file %u", (unsigned)i);
+    }
+    files[i].done(files[i].ctx, &err);
+}
+
+/* Otherwise storage would idle while a file is opened, synced, read back or named. */
+Test(drain_files, several_are_under_way_and_each_end_begins_another)
+{
+    uint32_t at_first = file_count;
+    cr_assert(at_first > 1 && at_first < SHARDS, "%u files were begun", at_first);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        cr_assert_eq(node_told.type, 0, "it has ended before file %u has", i);
+        cr_assert(file_count == at_first + i || file_count == SHARDS, "%u files were begun", file_count);
+        for (uint32_t k = 0; k < i; k++) {
+            cr_assert(!hash128_is(files[k].item->shard, files[i].item->shard) || files[k].item == files[i].item);
+        }
+        end_file(i, TCK_OK);
+    }
+    cr_assert_eq((int)node_told.type, (int)EVENT_DRAINED_HERE);
+    cr_assert(node_told.ok);
+    cr_assert_eq(drain_counts(drain).written, 1);
+    cr_assert_eq(drain_counts(drain).bytes, SHARDS * IMAGE_BYTES);
+    cr_assert_eq(given_up, 0);
+}
+
+/* The slots of the other files may be filled again as soon as the end is reported. */
+Test(drain_files, a_failure_gives_up_the_others_and_is_the_one_that_is_reported)
+{
+    uint32_t begun = file_count;
+    end_file(1, TCK_ERR_NOSPC);
+    cr_assert_eq(given_up, 1);
+    cr_assert_eq(node_told.type, 0, "the others have not ended");
+    for (uint32_t i = 0; i < begun; i++) {
+        if (i != 1) {
+            end_file(i, TCK_ERR_CANCELED);
+        }
+    }
+    cr_assert_eq(file_count, begun, "a file was begun after a failure");
+    cr_assert_eq((int)node_told.type, (int)EVENT_DRAINED_HERE);
+    cr_assert_not(node_told.ok);
+    cr_assert_eq(failures, 1);
+    cr_assert_not_null(strstr(failed.text, "file 1"), "%s", failed.text);
+    cr_assert_eq(drain_counts(drain).failed, 1);
+    cr_assert_eq(drain_counts(drain).written, 0);
+}
+
+Test(drain_files, a_drain_whose_term_is_over_begins_no_more_and_ends_with_its_last_file)
+{
+    uint32_t begun = file_count;
+    ignored = true;
+    drain_decided(drain);
+    cr_assert_eq(given_up, 1);
+    for (uint32_t i = 0; i < begun; i++) {
+        end_file(i, TCK_ERR_CANCELED);
+    }
+    cr_assert_eq(file_count, begun);
+    cr_assert_eq(failures, 0);
+    cr_assert_eq(node_told.type, 0);
 }
