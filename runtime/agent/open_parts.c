@@ -51,7 +51,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IO_THREADS 4
+#define IO_THREADS 12 /* for each file of a drain that opens, syncs or names it, and some for other calls */
 
 /* ---- reports to higher-level parts ------------------------------------------------------------------------------- */
 
