@@ -238,18 +238,20 @@ static void read_ended(void *ctx, const struct error *outcome)
     settle(back);
 }
 
-tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,
+/* NOLINTNEXTLINE(readability-function-size): the file, and what it is opened for */
+tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, struct direct_file *out,
                          struct error *err)
 {
     if ((uintptr_t)item->image % BLOCK_BYTES != 0 || item->image_bytes % BLOCK_BYTES != 0) {
-        return safe_fs_open(dir_fd, name, flags, fd_out, err);
+        return safe_fs_open_sized(dir_fd, name, flags, &out->fd, &out->bytes, err);
     }
-    tck_status_t status = safe_fs_open(dir_fd, name, flags | O_DIRECT, fd_out, err);
+    tck_status_t status = safe_fs_open_sized(dir_fd, name, flags | O_DIRECT, &out->fd, &out->bytes, err);
     if (status != TCK_ERR_INVAL) {
         return status;
     }
     log_info("%s: this file system refuses O_DIRECT, so the page cache is used", name);
-    return safe_fs_open(dir_fd, name, flags & ~O_EXCL, fd_out, err); /* the refused open may have made the file */
+    flags &= ~O_EXCL; /* the refused open may have made the file */
+    return safe_fs_open_sized(dir_fd, name, flags, &out->fd, &out->bytes, err);
 }
 
 /* Bypasses the page cache where possible; elsewhere it first asks the kernel to drop the cached pages. */
@@ -257,8 +259,10 @@ static void open_work(void *ctx)
 {
     struct read_back *back = ctx;
     const struct read_back_setup *needs = &back->needs;
+    struct direct_file file = {.fd = -1};
     progress_begin(needs->item->progress);
-    back->outcome.code = open_direct(needs->dir_fd, needs->part, O_RDONLY, needs->item, &back->fd, &back->outcome);
+    back->outcome.code = open_direct(needs->dir_fd, needs->part, O_RDONLY, needs->item, &file, &back->outcome);
+    back->fd = file.fd;
     if (back->outcome.code == TCK_OK) {
         posix_fadvise(back->fd, 0, 0, POSIX_FADV_DONTNEED);
     }

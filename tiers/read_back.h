@@ -35,8 +35,13 @@ void read_back_stop(struct read_back *back);
 /* Whether done is still to come. */
 bool read_back_runs(const struct read_back *back);
 
+struct direct_file {
+    int fd;
+    uint64_t bytes; /* when it was opened */
+};
+
 /* Bypasses the page cache if the item's alignment and the file system allow it. */
-must_check tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item, int *fd_out,
-                                    struct error *err);
+must_check tck_status_t open_direct(int dir_fd, const char *name, int flags, const struct tier_item *item,
+                                    struct direct_file *out, struct error *err);
 
 #endif

@@ -68,6 +68,14 @@ static void close_failed(int fd)
 
 tck_status_t safe_fs_open(int dir_fd, const char *name, int flags, int *fd_out, struct error *err)
 {
+    uint64_t bytes;
+    return safe_fs_open_sized(dir_fd, name, flags, fd_out, &bytes, err);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the file, how to open it, and both results */
+tck_status_t safe_fs_open_sized(int dir_fd, const char *name, int flags, int *fd_out, uint64_t *bytes_out,
+                                struct error *err)
+{
     struct stat st;
     tck_status_t status = check_name(name, err);
     if (status != TCK_OK) {
@@ -90,6 +98,7 @@ tck_status_t safe_fs_open(int dir_fd, const char *name, int flags, int *fd_out, 
         return status;
     }
     *fd_out = fd;
+    *bytes_out = (uint64_t)st.st_size;
     return TCK_OK;
 }
 

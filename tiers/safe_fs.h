@@ -14,6 +14,9 @@
 
 /* A regular file; flags as of open(2), new files get mode 0644. TCK_ERR_DENIED for a symbolic link or anything else. */
 must_check tck_status_t safe_fs_open(int dir_fd, const char *name, int flags, int *fd_out, struct error *err);
+/* The same, and the size of the file, without another call. */
+must_check tck_status_t safe_fs_open_sized(int dir_fd, const char *name, int flags, int *fd_out, uint64_t *bytes_out,
+                                           struct error *err);
 must_check tck_status_t safe_fs_open_dir(int dir_fd, const char *name, int *fd_out, struct error *err);
 /* Creates the directory with mode 0755 if it does not exist. */
 must_check tck_status_t safe_fs_make_dir(int dir_fd, const char *name, int *fd_out, struct error *err);

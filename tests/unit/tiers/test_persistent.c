@@ -162,6 +162,35 @@ int posix_fadvise(int fd, off_t offset, off_t len, int advice)
     return (int)syscall(SYS_fadvise64, fd, offset, len, advice);
 }
 
+/* Calls that look for names or sizes. */
+static _Atomic uint32_t lookups;
+
+int __real_openat(int dir_fd, const char *name, int flags, ...);
+int __wrap_openat(int dir_fd, const char *name, int flags, mode_t mode);
+int __real_fstatat(int dir_fd, const char *name, struct stat *out, int flags);
+int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags);
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+int __wrap_openat(int dir_fd, const char *name, int flags, mode_t mode)
+{
+    lookups++;
+    return __real_openat(dir_fd, name, flags, mode);
+}
+
+int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
+{
+    lookups++;
+    return __real_fstatat(dir_fd, name, out, flags);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): as the system has it */
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    lookups += number == SYS_openat2;
+    return __real_syscall(number, a, b, c, d, e, f);
+}
+
 /* The error of a remounted file system for a directory that was opened before; 0: none. */
 static ino_t stale;
 
@@ -1899,7 +1928,8 @@ static tck_status_t count_manifests(const char *name)
 
 static void make_version_of_many(struct version version, uint32_t count)
 {
-    struct tier_item items[8];
+    struct tier_item items[64];
+    cr_assert_leq(count, 64);
     for (uint32_t i = 0; i < count; i++) {
         items[i] = make_item(version, i + 1, 4096);
         struct error outcome = put(&items[i]);
@@ -1932,6 +1962,44 @@ Test(persistent_open, a_manifest_is_read_once_for_all_shards_that_are_wanted)
         free(found[i].file.crcs);
     }
     cr_assert_eq(found[8].outcome.code, TCK_ERR_NOENT);
+}
+
+/* What a node that restores these shards of a version looks up, after the recovery has named the version. */
+static uint32_t lookups_of_restore(struct version version, uint32_t wanted)
+{
+    struct found_file found[64] = {0};
+    struct tier_item item = make_item(version, 1, 4096);
+    for (uint32_t i = 0; i < wanted; i++) {
+        found[i].shard = (struct hash128){9, i + 1};
+    }
+    lookups = 0;
+    persistent_find(tier, version, found, wanted);
+    for (uint32_t i = 0; i < wanted; i++) {
+        cr_assert_eq(found[i].outcome.code, TCK_OK, "%s", found[i].outcome.text);
+        item.shard = found[i].shard;
+        item.root = found[i].file.root;
+        struct error outcome = get(&found[i].which, &found[i].file, &item);
+        cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+        free(found[i].file.crcs);
+    }
+    free_item(&item);
+    return lookups;
+}
+
+/* A job of 1,024 nodes would ask the storage's metadata server a million times if each node asked about all shards. */
+Test(persistent_open, a_restore_looks_up_its_shards_alone_however_many_the_version_has)
+{
+    struct version small = {3, 100}, large = {3, 200};
+    open_tier();
+    make_version_of_many(small, 4);
+    make_version_of_many(large, 48);
+    uint32_t one, before = 0;
+    while ((one = lookups_of_restore(small, 1)) != before) { /* a publish still looks for what it supersedes */
+        before = one;
+    }
+    uint32_t four = lookups_of_restore(small, 4);
+    cr_assert_eq(lookups_of_restore(large, 4), four);
+    cr_assert_leq(four - one, 3 * 4, "each shard more costs %u lookups", (four - one) / 3);
 }
 
 Test(persistent_open, a_file_that_save_dir_lacks_is_found_in_load_dir_and_the_others_stay)
