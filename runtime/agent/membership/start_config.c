@@ -243,7 +243,9 @@ void start_config_apply(struct start_config *sc, struct client *client)
     free(sc->given_text);
     sc->given_text = NULL;
     if (sc->spawned && write_config(&wanted, &err) != TCK_OK) {
-        log_warn("the configuration file of the agent could not be written, so a restart will undo this change: %s",
+        /* The agent's state has the change, and the value in the file that it replaces. */
+        log_warn("this change also holds for an agent that is started again, but the agent's configuration file could "
+                 "not be written: %s",
                  err.text);
     } else if (sc->spawned) {
         trainers_file_written(sc->needs.trainers, &wanted);
