@@ -9,7 +9,7 @@ metrics=$("$agent" --metrics) || exit 1
 diff <(grep '^- `tierckpt_' "$top/docs/metrics.md") <(printf '%s\n' "$metrics") ||
     { echo "the list in docs/metrics.md is not what the agent prints: $agent --metrics"; bad=1; }
 known=$(printf '%s\n' "$metrics" | sed -nE 's/^- `([a-z_]+)[^(]*\(histogram\).*/\1_bucket\n\1_sum\n\1_count/p; s/^- `([a-z_]+).*/\1/p' | sort)
-for file in "$top"/deploy/prometheus/* "$top/tests/ops/rules.test.yml"; do
+for file in "$top"/deploy/prometheus/* "$top"/tests/ops/*.test.yml; do
     unknown=$(grep -oE '\btierckpt_[a-z_]+' "$file" | sort -u | comm -23 - <(printf '%s\n' "$known"))
     [ -z "$unknown" ] || { echo "${file#"$top"/} uses metrics that do not exist:" $unknown; bad=1; }
 done
