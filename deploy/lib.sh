@@ -123,8 +123,8 @@ configure_and_build() {
 
 pip_install() { "$top/build/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
 
-# python_environment [EXTRA]: the environment with PyTorch and this package, created once: build/venv. EXTRA: "[lint,report]".
-python_environment() {
+# torch_environment: the environment with PyTorch, created once: build/venv.
+torch_environment() {
     local venv=$top/build/venv
     if [ ! -x "$venv/bin/python" ]; then
         say "Creating a Python environment in build/venv"
@@ -136,6 +136,10 @@ python_environment() {
         # A build without CUDA is enough, if pip is configured to find one.
         pip_install torch==2.13.0 || return 1
     fi
+}
+# python_environment [EXTRA]: the same, and in it this package. EXTRA: "[lint,report]".
+python_environment() {
+    torch_environment || return 1
     # In the environment, since pip's options for it differ between versions.
     local nccl
     nccl=$(nccl_brought) && local -x SKBUILD_CMAKE_DEFINE="TCK_NCCL_INCLUDE=$nccl"
