@@ -51,7 +51,7 @@ void health_storage_failed(struct health *h, uint64_t step, const struct error *
     h->changed(h->ctx);
 }
 
-void health_storage_published(struct health *h)
+static void own_has_ended(struct health *h)
 {
     if (h->own.code != TCK_OK) {
         log_info("storage works again; %" PRIu64 " steps were not saved there", h->own.steps);
@@ -60,10 +60,21 @@ void health_storage_published(struct health *h)
     }
 }
 
+/* What the coordinator has reported is over, too. It is reported in the message that says that a version is published,
+ * since the coordinator sends that before it takes note of it itself. A job may end before the next one. */
+void health_storage_published(struct health *h)
+{
+    own_has_ended(h);
+    if (h->elsewhere.code != TCK_OK) {
+        h->elsewhere = (struct trouble){0};
+        h->changed(h->ctx);
+    }
+}
+
 void health_storage_works(struct health *h)
 {
     if (h->own.steps == 0) {
-        health_storage_published(h);
+        own_has_ended(h);
     }
 }
 
