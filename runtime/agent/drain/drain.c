@@ -391,9 +391,14 @@ void drain_handle_drained(struct drain *drain, struct term_context *tc, uint32_t
     wire_drained_free(&m);
 }
 
+/* Storage is not at fault if a newer term has begun: that one publishes. */
 static void report_not_published(const struct gathering *g, const struct error *why)
 {
     struct version version = g->manifest.version;
+    if (g->newer_term > 0) {
+        log_info("version %" PRIu64 ".%" PRIu64 " is not published: %s", version.term, version.step, why->text);
+        return;
+    }
     log_error("version %" PRIu64 ".%" PRIu64 " could not be published: %s", version.term, version.step, why->text);
     health_storage_failed(g->drain->needs.health, version.step, why);
 }

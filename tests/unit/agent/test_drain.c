@@ -278,6 +278,7 @@ Test(drain, a_newer_term_that_a_publish_finds_claimed_is_adopted)
     refuse_for(NEWER);
     assert_told(false);
     cr_assert_eq(adopted, NEWER);
+    cr_assert_eq(failures, 0, "it counts as trouble with storage: %s", failed.text);
 }
 
 Test(drain, a_publish_that_finds_no_newer_term_ends_none)
@@ -295,6 +296,7 @@ Test(drain, a_publish_that_failed_otherwise_ends_no_term)
     published(published_ctx, &err);
     assert_told(false);
     cr_assert_eq(adopted, 0);
+    cr_assert_eq(failures, 1);
 }
 
 /* It had been given up, so its outcome changes nothing; but the claim is there. */
