@@ -61,25 +61,35 @@ def start(name, args, directory, rank, errors):
                             stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL)
 
 
+def go_on(process):
+    """The answer to a moment. A process that has ended reads none, and its output ends, too."""
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+
+
 def follow(process, find, state_bytes):
     """What rank 0 says at last, with what the processes held and wrote meanwhile; None if it ended before."""
     held_before = written_before = peak = None
     found = {}
-    for line in process.stdout:
-        said = json.loads(line) if line.startswith("{") else {}
-        moment = said.get("at")
-        if moment == "start":
-            held_before = usage.memory(find())
-        elif moment == "before":
-            written_before, peak = usage.written(find()), usage.Peak(find)
-        elif moment == "after":
-            found = {"memory": (peak.end() - held_before) / state_bytes,
-                     "written": (usage.written(find()) - written_before) / state_bytes}
-        elif "copy" in said:
-            return {**said, **found}
-        if moment:
-            process.stdin.write("go on\n")
-            process.stdin.flush()
+    try:
+        for line in process.stdout:
+            said = json.loads(line) if line.startswith("{") else {}
+            moment = said.get("at")
+            if moment == "start":
+                held_before = usage.memory(find())
+            elif moment == "before":
+                written_before, peak = usage.written(find()), usage.Peak(find)
+            elif moment == "after":
+                found = {"memory": (peak.end() - held_before) / state_bytes,
+                         "written": (usage.written(find()) - written_before) / state_bytes}
+            elif "copy" in said:
+                return {**said, **found}
+            if moment:
+                go_on(process)
+    finally:
+        if peak:
+            peak.stop()  # a process that ended too early has not come to the moment "after"
     return None
 
 

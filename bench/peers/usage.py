@@ -75,7 +75,11 @@ class Peak:
         while not self._ended.wait(INTERVAL_S):
             self._most = max(self._most, memory(self._find()))
 
-    def end(self) -> int:
+    def stop(self):
+        """May be called several times."""
         self._ended.set()
         self._thread.join()
+
+    def end(self) -> int:
+        self.stop()
         return max(self._most, memory(self._find()))

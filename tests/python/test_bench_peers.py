@@ -2,11 +2,13 @@
 """bench/run PEERS: its rows, goals and drawing from made-up rounds, the order of the ways, what memory and writing are
 counted, and which Python runs it. Nothing is installed and no way is run."""
 
+import contextlib
 import json
 import mmap
 import os
 import subprocess
 import sys
+import threading
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import SimpleNamespace
@@ -188,3 +190,20 @@ def test_what_a_process_says_is_put_together_with_what_was_looked_at(peers, monk
               'echo noise; echo "{\\"copy\\": 1.0}"')
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert peers.run.follow(process, lambda: set(), 50) == {"copy": 1.0, "memory": 5.0, "written": 1.0}
+
+
+@pytest.mark.parametrize("answer", ["read line", "exec <&-"])
+def test_a_process_that_ends_during_the_last_save_is_watched_no_longer(peers, monkeypatch, answer):
+    monkeypatch.setattr(peers.usage, "memory", lambda _: 0)
+    threads = set(threading.enumerate())
+    script = f'echo "{{\\"at\\": \\"start\\"}}"; read line; echo "{{\\"at\\": \\"before\\"}}"; {answer}'
+    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert peers.run.follow(process, set, 50) is None
+        assert set(threading.enumerate()) == threads
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):  # what it has not read
+            process.stdin.close()
