@@ -212,6 +212,8 @@ class LmResiliency(Way):
     def make_durable(self, step):
         self._manager.flush_to_disk(step)
         self._manager._disk.wait()
+        self.ranks.meet()  # the directory is that of all ranks, and their temporary files are gone then
+        sync_all(self._manager._disk._folder / f"step-{step}")
         self.ranks.meet()
         return True
 

@@ -33,6 +33,16 @@ def peers(top, monkeypatch):
     return SimpleNamespace(**loaded)
 
 
+@pytest.fixture
+def ways(top, peers):
+    """The module of this name, which needs torch."""
+    pytest.importorskip("torch")
+    loader = SourceFileLoader("ways", str(top / "bench/peers/ways.py"))
+    module = module_from_spec(spec_from_loader("ways", loader))
+    loader.exec_module(module)
+    return module
+
+
 def made_up(stall, first, done, durable, copy=0.1, memory=1.0, written=1.0):
     return {"copy": copy, "first": first, "stall": stall, "done": done, "durable": durable, "memory": memory,
             "written": written, "complete": "written"}
@@ -207,3 +217,18 @@ def test_a_process_that_ends_during_the_last_save_is_watched_no_longer(peers, mo
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):  # what it has not read
             process.stdin.close()
+
+
+def test_what_lm_resiliency_has_written_is_synced_by_the_benchmark(ways, tmp_path, monkeypatch):
+    step = tmp_path / "run/step-3"
+    step.mkdir(parents=True)
+    (step / "rank-0.pt").write_bytes(b"shard")
+    calls, synced = [], []
+    monkeypatch.setattr(ways, "sync", lambda path: synced.append(os.fspath(path)))
+    disk = SimpleNamespace(wait=lambda: calls.append("wait"), _folder=tmp_path / "run")
+    way = object.__new__(ways.LmResiliency)
+    way._manager = SimpleNamespace(flush_to_disk=lambda number: calls.append(number), _disk=disk)
+    way.ranks = SimpleNamespace(meet=lambda: calls.append(len(synced)))
+    assert way.make_durable(3)
+    assert calls == [3, "wait", 0, 2]  # the files of all ranks are complete before they are synced
+    assert synced == [str(step), str(step / "rank-0.pt")]
