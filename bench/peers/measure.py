@@ -15,7 +15,7 @@ import ways
 from ranks import Ranks, join
 from state import State
 
-COMPUTE_S = 0.3  # from a save to the next change of the tensors, so that a copy in the background can be hidden
+IDLE_S = 0.3  # from a save to the next change of the tensors, without load: a copy in the background can be hidden
 KINDS = ("stall", "done", "durable")
 
 
@@ -32,7 +32,7 @@ def one_save(way, state, step, ranks):
     way.save(step)
     stall = time.perf_counter() - begin
     if way.overlaps:
-        time.sleep(COMPUTE_S)
+        time.sleep(IDLE_S)
     pause = time.perf_counter()
     way.before_step()
     state.settle()

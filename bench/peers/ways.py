@@ -30,7 +30,7 @@ def sync_all(path):
 class Way:
     alone = False  # each rank saves in a process group of its own
     complete = "written by all ranks"
-    overlaps = False  # something goes on between save and before_step, which computing can hide
+    overlaps = False  # something goes on between save and before_step, which the time until then can hide
     durable = True
 
     def __init__(self, state, directory, ranks):
