@@ -137,11 +137,11 @@ def measure(names, args):
 
 def report(family, found):
     """Prints all rows and returns them."""
+    measured = {name: rounds for name, rounds in found.items() if not isinstance(rounds, str)}
     rows = []
     for name, rounds in found.items():
-        failed = isinstance(rounds, str)
-        rows += [{"id": f"{family}.{name}", "error": rounds}] if failed else figures.rows(family, name, rounds)
-    rows += figures.goals(family, {name: rounds for name, rounds in found.items() if not isinstance(rounds, str)})
+        rows += figures.rows(family, name, measured) if name in measured else [{"id": f"{family}.{name}", "error": rounds}]
+    rows += figures.goals(family, measured)
     for row in rows:
         say(row)
     return rows

@@ -62,19 +62,31 @@ def found():
     }
 
 
-def test_times_are_multiples_of_the_copy_of_their_round(peers):
-    rounds = [made_up([0.2, 0.4], 1.0, [1.0, 1.0], [2.0, 2.0], copy=0.1), made_up([0.8], 3.0, [2.0], [4.0], copy=0.2)]
-    rows = {row["kind"]: row for row in peers.figures.rows("PEERS", "dcp.save", rounds)}
+def test_times_of_all_ways_are_multiples_of_one_copy(peers):
+    ways = {"dcp.save": [made_up([0.2, 0.4], 1.0, [1.0, 1.0], [2.0, 2.0], copy=0.4),
+                         made_up([0.8], 3.0, [2.0], [4.0], copy=0.2)],
+            "torch.save": [made_up([0.8], 1.0, [1.0], [1.0], copy=0.2)] * 2,
+            "tierckpt": [made_up([0.1], 0.1, [0.1], [None], copy=0.1)] * 2}  # the median of 0.3, 0.2 and 0.1 is 0.2
+    rows = {row["kind"]: row for row in peers.figures.rows("PEERS", "dcp.save", ways)}
     assert list(rows) == ["first", "stall", "done", "durable", "memory", "written"]
-    assert (rows["stall"]["value"], rows["stall"]["rounds"]) == (4.0, 3)  # of 2, 4 and 4
-    assert rows["first"]["value"] == 12.5
+    assert (rows["stall"]["value"], rows["stall"]["rounds"]) == (2.75, 3)  # 0.3 and 0.8 in the rounds' medians
+    assert rows["first"]["value"] == 10
     assert rows["done"]["what"] == "dcp.save: until written"
-    assert rows["durable"]["reference_value"] == 150  # milliseconds of a copy
+    assert (rows["durable"]["reference_value"], rows["durable"]["own_copy"]) == (200, 0.3)
     assert rows["memory"]["value"] == 1.0
 
 
+def test_a_goal_is_the_quotient_of_two_rows(peers):
+    ways = {**found(), "tierckpt": [made_up([0.1, 0.1], 0.1, [0.3, 0.3], [None, None], copy=0.17)] * 2}
+    rows = {row["id"].removeprefix("PEERS."): row["value"]
+            for name in ways for row in peers.figures.rows("PEERS", name, ways)}
+    for goal in peers.figures.goals("PEERS", ways):
+        ours, kind = next(of[1:3] for of in peers.figures.GOALS if goal["id"] == f"PEERS.goal.{of[0]}")
+        assert goal["value"] == pytest.approx(rows[f"{ours}.{kind}"] / rows[f"{goal['reference']}.{kind}"], rel=1e-3)
+
+
 def test_a_way_that_is_never_on_storage_has_no_such_row(peers):
-    rows = peers.figures.rows("PEERS", "tierckpt", found()["tierckpt"])
+    rows = peers.figures.rows("PEERS", "tierckpt", found())
     assert "durable" not in [row["kind"] for row in rows]
 
 
@@ -82,7 +94,9 @@ def test_each_goal_compares_with_the_best_peer_of_its_kind(peers):
     rows = {row["id"].removeprefix("PEERS.goal."): row for row in peers.figures.goals("PEERS", found())}
     assert {id: (row["reference"], row["value"], row["met"]) for id, row in rows.items()} == {
         "stall": ("dcp.async.shared", 0.5, True),
+        "stall.all": ("torch_checkpointing", 10.0, False),
         "overlapped": ("dcp.async.shared", 0.02, False),
+        "overlapped.all": ("torch_checkpointing", 0.4, False),
         "overlapped.both": ("torch_checkpointing", 0.4, True),
         "first": ("torch.save", 0.1, True),
         "first.overlapped": ("torch.save", 0.004, True),
@@ -99,7 +113,7 @@ def test_a_goal_without_ours_or_without_peers_is_left_out(peers):
 
 
 def test_a_way_that_failed_is_an_error_and_the_others_are_reported(peers, capsys):
-    rows = peers.run.report("PEERS", {**found(), "dcp.save": "OSError: no space"})
+    rows = peers.run.report("PEERS", {"dcp.save": "OSError: no space", **found()})
     assert [row for row in rows if "error" in row] == [{"id": "PEERS.dcp.save", "error": "OSError: no space"}]
     assert len(capsys.readouterr().out.splitlines()) == len(rows)
 
@@ -108,7 +122,7 @@ def test_the_table_shows_goals_as_met_or_not(peers, top, capsys):
     loader = SourceFileLoader("bench_run", str(top / "bench/run"))
     bench = module_from_spec(spec_from_loader("bench_run", loader))
     loader.exec_module(bench)
-    rows = peers.figures.rows("PEERS", "torch.save", found()["torch.save"]) + peers.figures.goals("PEERS", found())
+    rows = peers.figures.rows("PEERS", "torch.save", found()) + peers.figures.goals("PEERS", found())
     for row in rows:
         bench.print_row(row)
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
@@ -140,7 +154,7 @@ def test_every_way_is_drawn_in_the_order_of_the_rows(peers, tmp_path, monkeypatc
     import draw
     drawn = []
     monkeypatch.setattr(draw.plt, "close", drawn.append)
-    rows = [row for name, rounds in found().items() for row in peers.figures.rows("PEERS", name, rounds)]
+    rows = [row for name in found() for row in peers.figures.rows("PEERS", name, found())]
     peers.run.draw(rows, tmp_path / "peers.svg")
     assert all(name in (tmp_path / "peers.svg").read_text(encoding="utf-8") for name in found())
     for axis in drawn[0].axes:
