@@ -400,7 +400,9 @@ static void request_done(struct request *request, int result)
         transfer_fail(transfer, ECANCELED, "continue a request");
     } else if (!request->sync && !transfer_failed(transfer)) {
         measure(lane, request);
-        report_parts(request);
+        if (!uring->closing) { /* else the transfer ends as canceled, and what a part would start may be gone */
+            report_parts(request);
+        }
     }
     request->transfer = NULL;
     if (uring->closing) {

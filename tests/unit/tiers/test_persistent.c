@@ -88,9 +88,12 @@ static const char *path_of(const char *fmt, ...)
     return out;
 }
 
+/* Asked before each request to write. */
+static struct tier_pace pace;
+
 static tck_status_t try_open_tier(struct error *err)
 {
-    struct persistent_setup setup = {.loop = loop, .pool = pool, .config = &config, .claimed = claimed};
+    struct persistent_setup setup = {.loop = loop, .pool = pool, .config = &config, .claimed = claimed, .pace = pace};
     return persistent_new(&setup, &tier, err);
 }
 
@@ -908,6 +911,31 @@ Test(persistent, ends_a_put_when_the_pool_is_freed_first)
     struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
     struct error outcome = {0};
     cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_OK);
+    pool_free(pool);
+    pool = NULL;
+    persistent_free(tier);
+    tier = NULL;
+    cr_assert_eq(outcome.code, TCK_ERR_CANCELED, "%s", outcome.text);
+    free_item(&item);
+}
+
+static bool take_and_stop(void *ctx, uint64_t bytes)
+{
+    (void)ctx, (void)bytes;
+    loop_stop(loop);
+    return true;
+}
+
+/* What is written would be read back next, by jobs of a pool that is gone. */
+Test(persistent_open, begins_nothing_for_a_write_that_returns_after_the_pool_was_freed)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, IMAGE_BYTES);
+    struct error outcome = {0};
+    pace.take = take_and_stop;
+    open_tier();
+    cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_OK);
+    loop_run(loop);
+    cr_assert_eq(outcome.code, TCK_OK, "it has ended before it wrote: %s", outcome.text);
     pool_free(pool);
     pool = NULL;
     persistent_free(tier);

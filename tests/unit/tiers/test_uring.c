@@ -455,11 +455,13 @@ static void check_cancel(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT);
     for (int i = 0; i < COUNT; i++) {
-        struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting, NULL, NULL};
+        struct uring_transfer ask = {URING_WRITE,  fd,    "file",   data, 16 * MIB, NULL,
+                                     part_arrived, ended, &waiting, NULL, NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     close_engine();
     cr_assert_eq(waiting.ended, COUNT);
+    cr_assert_eq(waiting.parts, 0, "%d parts were reported to a transfer that is canceled", waiting.parts);
     cr_assert_eq(waiting.last.code, TCK_ERR_CANCELED, "%s", waiting.last.text);
     close(fd);
     remove_file("a");
