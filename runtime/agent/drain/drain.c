@@ -66,14 +66,17 @@ static void drain_end(struct drain_op *op, bool ok)
     free(op);
 }
 
-/* Storage hangs: the slots are released, and files that are still being written get no name. */
+/* Storage hangs: the slots are released, and files that are still being written get no name. A drain that has failed
+ * before was counted and reported then. */
 static void drain_give_up(void *ctx, const struct error *why)
 {
     struct drain_op *op = ctx;
     struct event event = {.type = EVENT_DRAINED_HERE, .version = op->version, .attempt = op->attempt, .ok = false};
-    op->drain->counts.failed++;
     persistent_give_up(op->drain->needs.persistent);
-    health_storage_failed(op->drain->needs.health, op->version.step, why);
+    if (!op->stopped) {
+        op->drain->counts.failed++;
+        health_storage_failed(op->drain->needs.health, op->version.step, why);
+    }
     driver_step_node(op->tc, &event);
 }
 

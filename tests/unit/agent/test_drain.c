@@ -423,6 +423,28 @@ Test(drain_files, a_failure_gives_up_the_others_and_is_the_one_that_is_reported)
     cr_assert_eq(drain_counts(drain).written, 0);
 }
 
+/* The storage's own error says more than that it does not answer. */
+Test(drain_files, a_hang_after_a_failure_ends_the_drain_and_is_not_reported)
+{
+    uint32_t begun = file_count;
+    struct error hangs = {0};
+    (void)error_set(&hangs, TCK_ERR_TIMEDOUT, "it does not answer");
+    end_file(1, TCK_ERR_NOSPC);
+    ignored = true;
+    op->give_up(op->ctx, &hangs);
+    cr_assert_eq((int)node_told.type, (int)EVENT_DRAINED_HERE);
+    cr_assert_not(node_told.ok);
+    cr_assert_eq(failures, 1);
+    cr_assert_not_null(strstr(failed.text, "file 1"), "%s", failed.text);
+    cr_assert_eq(drain_counts(drain).failed, 1);
+    for (uint32_t i = 0; i < begun; i++) {
+        if (i != 1) {
+            end_file(i, TCK_ERR_CANCELED);
+        }
+    }
+    cr_assert_eq(drain_counts(drain).failed, 1);
+}
+
 Test(drain_files, a_drain_whose_term_is_over_begins_no_more_and_ends_with_its_last_file)
 {
     uint32_t begun = file_count;
