@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How many requests to storage are in flight at once. A local disk is busy with a few, and more of them only wait in
  * its queue; behind a network or a file system in user space, a request takes its time however little it waits, and
- * many must be in flight to use what the other side can do. The time that requests take tells these apart. Pure. */
+ * many must be in flight to use what the other side can do. The time that requests take tells these apart. Only
+ * requests of the usual size are compared, so for files that are smaller than one, the depth stays where it is. Pure.
+ */
 #ifndef TCK_TIERS_IO_DEPTH_H
 #define TCK_TIERS_IO_DEPTH_H
 
