@@ -309,6 +309,16 @@ static bool settle_all(struct uring *uring)
     return ended;
 }
 
+/* Whatever its last request was: a write, a sync, or one that failed. */
+static void note_pauses(struct uring *uring)
+{
+    for (uint32_t i = 0; i < DIRECTIONS; i++) {
+        if (uring->lanes[i].in_flight == 0) {
+            io_depth_paused(&uring->lanes[i].depth);
+        }
+    }
+}
+
 /* After completions: fills the slots, and ends the transfers that failed before they had a request in flight. Others
  * may have waited for one that has ended, so they are asked once more. */
 static void resume_transfers(struct uring *uring)
@@ -316,6 +326,7 @@ static void resume_transfers(struct uring *uring)
     do {
         fill_slots(uring);
     } while (settle_all(uring));
+    note_pauses(uring);
 }
 
 /* ---- completions ----------------------------------------------------------------------------------------------- */
@@ -368,9 +379,6 @@ static void measure(struct lane *lane, const struct request *request)
     bool full = lane->in_flight + 1 >= lane->depth.now;
     if (request->len == whole_request(request->transfer->ask.direction) && request->tries == 0) {
         io_depth_returned(&lane->depth, clock_ns() - request->begun_ns, full);
-    }
-    if (lane->in_flight == 0) {
-        io_depth_paused(&lane->depth);
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Transfers by io_uring and by the pool both carry every byte, and end exactly once, whatever fails. */
+#include "tiers/io_depth.h"
 #include "tiers/uring.h"
 
 #include <criterion/criterion.h>
@@ -16,6 +17,17 @@ static struct loop *loop;
 static struct pool *pool;
 static struct uring *uring;
 static char dir[64];
+
+static int pauses; /* of either direction */
+
+void __real_io_depth_paused(struct io_depth *d);
+void __wrap_io_depth_paused(struct io_depth *d);
+
+void __wrap_io_depth_paused(struct io_depth *d)
+{
+    pauses += d->quickest_ns > 0;
+    __real_io_depth_paused(d);
+}
 
 static void open_engine(enum uring_way way)
 {
@@ -420,6 +432,34 @@ Test(uring, ends_a_transfer_that_is_given_up)
 {
     check_scattered(URING_IF_ALLOWED, 3, TCK_ERR_CANCELED);
     check_scattered(URING_NEVER, 3, TCK_ERR_CANCELED);
+}
+
+/* What comes next may go to other storage: its requests are not compared with those before. */
+static void check_pause_after_sync(enum uring_way way)
+{
+    struct waiting waiting = {.left = 2};
+    uint8_t *data = buffer(16 * MIB, 3);
+    open_engine(way);
+    pauses = 0;
+    int fd = open_file("a", O_RDWR | O_CREAT), null = open("/dev/null", O_WRONLY); /* that one has no fdatasync */
+    struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting, NULL, NULL};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    ask.fd = null;
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    loop_run(loop);
+    cr_assert_eq(waiting.ended, 2);
+    cr_assert_eq(pauses, 1, "%d pauses were noted", pauses);
+    close(null);
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(data);
+}
+
+Test(uring, forgets_how_quick_requests_were_after_the_last_one_whatever_it_was)
+{
+    check_pause_after_sync(URING_IF_ALLOWED);
+    check_pause_after_sync(URING_NEVER);
 }
 
 /* Reads have requests of their own: what is written first would otherwise be read back last. */
