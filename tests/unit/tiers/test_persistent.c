@@ -429,14 +429,29 @@ static void check_same(const struct published *which, const struct manifest *man
     free_item(&got);
 }
 
-Test(persistent, reads_back_what_was_put_and_published)
+/* The only version that is listed consists of these. */
+static void check_published(const struct tier_item *items, uint32_t item_count)
 {
-    struct version version = {1, 100};
-    struct tier_item items[2] = {make_item(version, 1, IMAGE_BYTES), make_item(version, 2, 4096)};
     struct published *versions;
     struct manifest manifest;
     size_t count;
     struct error err = {0};
+    cr_assert_eq(persistent_list(tier, &versions, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(count, 1);
+    cr_assert(version_is(versions[0].version, items[0].version));
+    cr_assert_eq(persistent_manifest(tier, &versions[0], &manifest, &err), TCK_OK, "%s", err.text);
+    for (uint32_t i = 0; i < item_count; i++) {
+        check_same(&versions[0], &manifest, &items[i]);
+    }
+    cr_assert_eq(persistent_verify(tier, &versions[0], &err), TCK_OK, "%s", err.text);
+    manifest_free(&manifest);
+    free(versions);
+}
+
+Test(persistent, reads_back_what_was_put_and_published)
+{
+    struct version version = {1, 100};
+    struct tier_item items[2] = {make_item(version, 1, IMAGE_BYTES), make_item(version, 2, 4096)};
     for (int i = 0; i < 2; i++) {
         struct error outcome = put(&items[i]);
         cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
@@ -446,17 +461,9 @@ Test(persistent, reads_back_what_was_put_and_published)
     cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
 
     reopen_tier();
-    cr_assert_eq(persistent_list(tier, &versions, &count, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(count, 1);
-    cr_assert(version_is(versions[0].version, version));
-    cr_assert_eq(persistent_manifest(tier, &versions[0], &manifest, &err), TCK_OK, "%s", err.text);
-    for (int i = 0; i < 2; i++) {
-        check_same(&versions[0], &manifest, &items[i]);
-        free_item(&items[i]);
-    }
-    cr_assert_eq(persistent_verify(tier, &versions[0], &err), TCK_OK, "%s", err.text);
-    manifest_free(&manifest);
-    free(versions);
+    check_published(items, 2);
+    free_item(&items[0]);
+    free_item(&items[1]);
 }
 
 Test(persistent, stores_the_image_byte_for_byte)
@@ -514,6 +521,46 @@ Test(persistent, a_put_fails_if_memory_no_longer_matches_its_digests)
     outcome = put(&item);
     cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
     free_item(&item);
+}
+
+#define AT_ONCE 10
+
+static uint32_t puts_left;
+
+static void one_ended(void *ctx, const struct error *outcome)
+{
+    *(struct error *)ctx = *outcome;
+    if (--puts_left == 0) {
+        loop_stop(loop);
+    }
+}
+
+/* They share the requests to storage, the buffers for reading back, and the pool. */
+Test(persistent, puts_that_are_under_way_at_once_end_each_with_its_own_outcome)
+{
+    struct tier_item items[AT_ONCE];
+    struct error outcomes[AT_ONCE] = {0}, err = {0};
+    puts_left = AT_ONCE;
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+        items[i] = make_item((struct version){1, 100}, i + 1, 6ull * CHUNK_BYTES + i * 4096);
+        items[i].image[CHUNK_BYTES + 17] ^= i == 2; /* no longer matches its digest */
+        cr_assert_eq(persistent_put(tier, &items[i], one_ended, &outcomes[i], &err), TCK_OK, "%s", err.text);
+    }
+    loop_run(loop);
+    cr_assert_eq(files_below("1-100"), AT_ONCE - 1);
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+        cr_assert_eq(outcomes[i].code, i == 2 ? TCK_ERR_CORRUPT : TCK_OK, "file %u: %s", i, outcomes[i].text);
+    }
+    cr_assert(text_has(&outcomes[2], "chunk 1"), "%s", outcomes[2].text);
+    items[2].image[CHUNK_BYTES + 17] ^= 1;
+    outcomes[2] = put(&items[2]);
+    cr_assert_eq(outcomes[2].code, TCK_OK, "%s", outcomes[2].text);
+    outcomes[2] = publish(items, AT_ONCE);
+    cr_assert_eq(outcomes[2].code, TCK_OK, "%s", outcomes[2].text);
+    check_published(items, AT_ONCE);
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+        free_item(&items[i]);
+    }
 }
 
 Test(persistent, a_put_does_not_read_back_if_that_is_switched_off)
