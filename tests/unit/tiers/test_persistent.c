@@ -150,10 +150,12 @@ static void tear_down(void)
 
 /* A device that returns other bytes than were written: the tier calls this before it reads anything back. */
 static bool storage_lies;
+static _Atomic uint32_t read_backs; /* that were begun */
 
 int posix_fadvise(int fd, off_t offset, off_t len, int advice)
 {
     char self[64];
+    read_backs++;
     if (storage_lies) {
         snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
         int writable = open(self, O_WRONLY);
@@ -192,6 +194,24 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
     lookups += number == SYS_openat2;
     return __real_syscall(number, a, b, c, d, e, f);
+}
+
+/* A file system that accepts O_DIRECT and says that it uses the page cache nevertheless. */
+static bool direct_is_buffered;
+
+int __real_statx(int dir_fd, const char *name, int flags, unsigned mask, struct statx *out);
+int __wrap_statx(int dir_fd, const char *name, int flags, unsigned mask, struct statx *out);
+
+int __wrap_statx(int dir_fd, const char *name, int flags, unsigned mask, struct statx *out)
+{
+    int rc = __real_statx(dir_fd, name, flags, mask, out);
+#ifdef STATX_DIOALIGN
+    if (rc == 0 && direct_is_buffered) {
+        out->stx_mask |= mask & STATX_DIOALIGN;
+        out->stx_dio_offset_align = 0;
+    }
+#endif
+    return rc;
 }
 
 /* The error of a remounted file system for a directory that was opened before; 0: none. */
@@ -521,6 +541,63 @@ Test(persistent, a_put_fails_if_memory_no_longer_matches_its_digests)
     outcome = put(&item);
     cr_assert_eq(outcome.code, TCK_ERR_CORRUPT, "%s", outcome.text);
     free_item(&item);
+}
+
+static uint32_t requests_left; /* to write; the others wait */
+
+static bool take_a_few(void *ctx, uint64_t bytes)
+{
+    (void)ctx, (void)bytes;
+    requests_left -= requests_left > 0;
+    return requests_left > 0;
+}
+
+static void stop_loop(void *ctx)
+{
+    (void)ctx;
+    loop_stop(loop);
+}
+
+/* Of a file whose first requests are written and whose last one waits; then it is written to its end. */
+static uint32_t read_backs_before_the_end(bool buffered)
+{
+    struct tier_item item = make_item((struct version){1, 100}, 1, 6 * CHUNK_BYTES);
+    struct error outcome = {0};
+    struct loop_timer *timer;
+    direct_is_buffered = buffered;
+    requests_left = 3;
+    read_backs = 0;
+    cr_assert_eq(persistent_put(tier, &item, ended, &outcome, NULL), TCK_OK);
+    cr_assert_eq(loop_timer_add(loop, stop_loop, NULL, &timer), TCK_OK);
+    for (uint32_t i = 0; i < 50 && read_backs == 0; i++) {
+        loop_timer_set(timer, 5, false);
+        loop_run(loop);
+    }
+    uint32_t before = read_backs;
+    requests_left = UINT32_MAX;
+    persistent_resume(tier);
+    loop_timer_remove(timer);
+    loop_run(loop);
+    cr_assert_eq(outcome.code, TCK_OK, "%s", outcome.text);
+    cr_assert_eq(read_backs, 1);
+    free_item(&item);
+    return before;
+}
+
+/* Before that, the kernel would return its own copy. */
+Test(persistent_open, a_file_in_the_page_cache_is_read_back_once_it_is_synced)
+{
+    pace.take = take_a_few;
+    open_tier();
+    int fd = open(path_of("direct"), O_WRONLY | O_CREAT | O_DIRECT, 0600);
+    cr_assert(fd >= 0 || errno == EINVAL, "%m");
+    if (fd >= 0) {
+        close(fd);
+        cr_assert_eq(read_backs_before_the_end(false), 1);
+    }
+#ifdef STATX_DIOALIGN
+    cr_assert_eq(read_backs_before_the_end(true), 0);
+#endif
 }
 
 #define AT_ONCE 10
