@@ -50,6 +50,7 @@ struct drain_op {
     uint32_t open; /* files under way */
     bool stopped;  /* one has failed, or the drain is over: no further file is begun */
     struct drain_file files[FILES_MAX];
+    struct progress progress[FILES_MAX]; /* of each of them */
 };
 
 static void drain_end(struct drain_op *op, bool ok)
@@ -166,6 +167,8 @@ static tck_status_t file_begin(struct drain_op *op, struct drain_file *file, uin
     }
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, slot, &k);
+    struct progress *progress = &op->progress[file - op->files];
+    *progress = (struct progress){0};
     *file = (struct drain_file){.local_shard = local_shard,
                                 .item = {.version = op->version,
                                          .shard = tc->shards[local_shard].id,
@@ -173,7 +176,7 @@ static tck_status_t file_begin(struct drain_op *op, struct drain_file *file, uin
                                          .image = segment_image(d->segment, k),
                                          .crcs = segment_crcs(d->segment, k),
                                          .root = node_slot(tc->node, slot)->root,
-                                         .progress = &op->storage.progress}};
+                                         .progress = progress}};
     file->op = op;
     tck_status_t status = persistent_put(op->drain->needs.persistent, &file->item, file_done, file, err);
     file->op = status == TCK_OK ? op : NULL;
@@ -242,7 +245,8 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     }
     log_info("draining version %" PRIu64 ".%" PRIu64, version.term, version.step);
     *op = (struct drain_op){.drain = drain, .tc = tc, .version = version, .attempt = a->attempt};
-    op->storage = (struct storage_op){.what = "a drain", .give_up = drain_give_up, .ctx = op};
+    op->storage = (struct storage_op){
+        .what = "a drain", .give_up = drain_give_up, .ctx = op, .parts = op->progress, .part_count = FILES_MAX};
     storage_begin(&op->storage, drain->needs.storage_ops, tc);
     drain->writing = op;
     pacing_begin(drain->needs.pacing, LANE_DRAIN, version, bytes_here(tc));

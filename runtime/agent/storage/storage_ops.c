@@ -161,12 +161,27 @@ bool storage_writes_slots(const struct storage_ops *ops)
     return false;
 }
 
+/* True while a call is in progress. since_ms_out: when the one that has waited longest last moved: a part that hangs is
+ * not hidden by others that move. */
+static bool in_call(const struct storage_op *op, uint64_t *since_ms_out)
+{
+    bool any = progress_in_call(&op->progress, since_ms_out);
+    for (uint32_t i = 0; i < op->part_count; i++) {
+        uint64_t since_ms;
+        if (progress_in_call(&op->parts[i], &since_ms) && (!any || since_ms < *since_ms_out)) {
+            *since_ms_out = since_ms;
+            any = true;
+        }
+    }
+    return any;
+}
+
 /* A call in progress is judged by its own progress. A call that is queued behind others does not count as hanging while
  * any of them makes progress. */
 static bool has_hung(const struct storage_op *op, uint64_t now_ms)
 {
     uint64_t since_ms = op->since_ms;
-    if (!progress_in_call(&op->progress, &since_ms)) {
+    if (!in_call(op, &since_ms)) {
         uint64_t moved_ms = persistent_moved_ms(op->ops->needs.persistent);
         since_ms = moved_ms > since_ms ? moved_ms : since_ms;
     }

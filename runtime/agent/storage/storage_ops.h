@@ -23,8 +23,10 @@ struct storage_op {
     struct pool *pool;       /* where it runs; NULL: io */
     const char *what;        /* for errors */
     uint64_t since_ms;
-    struct progress progress; /* of its own calls; the operation may be queued while none is in progress */
-    bool late;                /* it hangs and has timed out */
+    struct progress progress;     /* of its own calls; the operation may be queued while none is in progress */
+    const struct progress *parts; /* of calls for parts of it that are under way at once; NULL: it has none */
+    uint32_t part_count;
+    bool late; /* it hangs and has timed out */
     /* Either may be NULL. Called when it times out within its term, so that waiters get the error. */
     void (*give_up)(void *ctx, const struct error *why);
     /* Called when another term is about to take over all slots: storage must no longer write into them. */

@@ -153,7 +153,8 @@ static uint32_t given_up;
 static struct {
     tier_done_fn *done;
     void *ctx;
-    const struct tier_item *item;
+    struct hash128 shard;
+    struct progress *progress;
 } files[SHARDS];
 static uint32_t file_count;
 
@@ -164,9 +165,10 @@ tck_status_t persistent_put(struct persistent *p, const struct tier_item *item, 
     put_done = done;
     put_ctx = ctx;
     cr_assert_lt(file_count, SHARDS);
+    files[file_count].shard = item->shard;
+    files[file_count].progress = item->progress;
     files[file_count].done = done;
-    files[file_count].ctx = ctx;
-    files[file_count++].item = item;
+    files[file_count++].ctx = ctx;
     return TCK_OK;
 }
 
@@ -391,7 +393,7 @@ Test(drain_files, several_are_under_way_and_each_end_begins_another)
         cr_assert_eq(node_told.type, 0, "it has ended before file %u has", i);
         cr_assert(file_count == at_first + i || file_count == SHARDS, "%u files were begun", file_count);
         for (uint32_t k = 0; k < i; k++) {
-            cr_assert(!hash128_is(files[k].item->shard, files[i].item->shard) || files[k].item == files[i].item);
+            cr_assert(!hash128_is(files[k].shard, files[i].shard), "files %u and %u are the same shard", k, i);
         }
         end_file(i, TCK_OK);
     }
@@ -400,6 +402,23 @@ Test(drain_files, several_are_under_way_and_each_end_begins_another)
     cr_assert_eq(drain_counts(drain).written, 1);
     cr_assert_eq(drain_counts(drain).bytes, SHARDS * IMAGE_BYTES);
     cr_assert_eq(given_up, 0);
+}
+
+/* Otherwise a file that hangs would be hidden by one that moves (storage_ops.h). */
+Test(drain_files, each_has_progress_of_its_own_that_is_watched)
+{
+    uint32_t begun = file_count;
+    cr_assert_geq(op->part_count, begun);
+    for (uint32_t i = 0; i < begun; i++) {
+        cr_assert(files[i].progress >= op->parts && files[i].progress < op->parts + op->part_count);
+        for (uint32_t k = 0; k < i; k++) {
+            cr_assert_neq((void *)files[k].progress, (void *)files[i].progress);
+        }
+    }
+    ignored = true;
+    for (uint32_t i = 0; i < begun; i++) {
+        end_file(i, TCK_ERR_CANCELED);
+    }
 }
 
 /* The slots of the other files may be filled again as soon as the end is reported. */

@@ -105,6 +105,37 @@ Test(storage_ops, a_call_that_hangs_while_others_progress_is_given_up)
     cr_assert_eq(given_up, 1);
 }
 
+Test(storage_ops, a_part_that_hangs_while_other_parts_progress_is_given_up)
+{
+    struct storage_op op;
+    struct progress parts[3] = {0};
+    begin(&op);
+    op.parts = parts;
+    op.part_count = 3;
+    progress_call(&parts[0]);
+    progress_call(&parts[2]);
+    storage_tick(ops);
+    cr_assert_eq(given_up, 0);
+    parts[0].moved_ms = clock_ms() - LONG_AGO_MS;
+    storage_tick(ops);
+    cr_assert_eq(given_up, 1);
+    cr_assert(op.late);
+}
+
+Test(storage_ops, a_part_between_two_calls_waits_for_its_turn)
+{
+    struct storage_op op;
+    struct progress parts[2] = {0};
+    begin(&op);
+    op.parts = parts;
+    op.part_count = 2;
+    progress_call(&parts[1]);
+    progress_return(&parts[1]);
+    parts[1].moved_ms = clock_ms() - LONG_AGO_MS;
+    storage_tick(ops);
+    cr_assert_eq(given_up, 0);
+}
+
 Test(storage_ops, a_call_that_makes_progress_is_not)
 {
     struct storage_op op;
