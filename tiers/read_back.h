@@ -32,7 +32,7 @@ void read_back_written(struct read_back *back, uint32_t i);
 bool read_back_synced(struct read_back *back);
 /* The write has failed: it ends soon. */
 void read_back_stop(struct read_back *back);
-/* Whether done is still to come. */
+/* Whether it has begun and done has not run yet. */
 bool read_back_runs(const struct read_back *back);
 
 struct direct_file {

@@ -54,7 +54,7 @@ struct uring_transfer {
 
 /* fd, name and data remain the caller's and must not change until done, which runs later, exactly once, unless this
  * fails. A file shorter than bytes is TCK_ERR_CORRUPT. Transfers of one direction are served in the order in which they
- * were started, and those of the other one beside them. */
+ * were started; transfers of the other direction run at the same time. */
 must_check tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err);
 /* Transfers that wait for their turn ask again. */
 void uring_resume(struct uring *uring);

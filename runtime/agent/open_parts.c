@@ -51,7 +51,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IO_THREADS 12 /* for each file of a drain that opens, syncs or names it, and some for other calls */
+/* All of them start with the agent. Each file of a drain takes one while it is opened or named, and so does each chunk
+ * that is compared. Where io_uring is refused, up to URING_DEPTH requests to read and as many to write take one each,
+ * so that other calls may wait. */
+#define IO_THREADS 12
 
 /* ---- reports to higher-level parts ------------------------------------------------------------------------------- */
 

@@ -119,7 +119,7 @@ void drain_decided(struct drain *drain)
     }
 }
 
-/* The first failure of a file ends the drain: the other files are given up, and theirs are not reported. */
+/* The first failure of a file ends the drain: the other files are given up, and their errors are not reported. */
 static void file_failed(struct drain_op *op, uint32_t local_shard, const struct error *outcome)
 {
     if (outcome->code == TCK_ERR_CORRUPT) {
