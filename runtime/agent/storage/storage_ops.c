@@ -161,31 +161,41 @@ bool storage_writes_slots(const struct storage_ops *ops)
     return false;
 }
 
-/* True while a call is in progress. since_ms_out: when the one that has waited longest last moved: a part that hangs is
- * not hidden by others that move. */
-static bool in_call(const struct storage_op *op, uint64_t *since_ms_out)
+/* Calls in progress of one operation, and when the one that moved last and the one that has waited longest moved. */
+struct in_call {
+    uint32_t count;
+    uint64_t newest_ms, oldest_ms;
+};
+
+static void look_at_call(const struct progress *p, struct in_call *calls)
 {
-    bool any = progress_in_call(&op->progress, since_ms_out);
-    for (uint32_t i = 0; i < op->part_count; i++) {
-        uint64_t since_ms;
-        if (progress_in_call(&op->parts[i], &since_ms) && (!any || since_ms < *since_ms_out)) {
-            *since_ms_out = since_ms;
-            any = true;
-        }
+    uint64_t since_ms;
+    if (progress_in_call(p, &since_ms)) {
+        calls->newest_ms = calls->count == 0 || since_ms > calls->newest_ms ? since_ms : calls->newest_ms;
+        calls->oldest_ms = calls->count == 0 || since_ms < calls->oldest_ms ? since_ms : calls->oldest_ms;
+        calls->count++;
     }
-    return any;
 }
 
-/* A call in progress is judged by its own progress. A call that is queued behind others does not count as hanging while
- * any of them makes progress. */
+/* Calls in progress are judged by their own progress: it hangs if none of them moves, or if one does not although it
+ * has had the time of each that it shares storage with. An operation that is queued behind others does not count as
+ * hanging while any of them makes progress. */
 static bool has_hung(const struct storage_op *op, uint64_t now_ms)
 {
-    uint64_t since_ms = op->since_ms;
-    if (!in_call(op, &since_ms)) {
-        uint64_t moved_ms = persistent_moved_ms(op->ops->needs.persistent);
-        since_ms = moved_ms > since_ms ? moved_ms : since_ms;
+    uint64_t timeout_ms = op->ops->needs.config->storage_timeout_ms;
+    struct in_call calls = {0};
+    look_at_call(&op->progress, &calls);
+    for (uint32_t i = 0; i < op->part_count; i++) {
+        look_at_call(&op->parts[i], &calls);
     }
-    return !op->late && now_ms >= since_ms + op->ops->needs.config->storage_timeout_ms;
+    if (op->late) {
+        return false;
+    }
+    if (calls.count > 0) {
+        return now_ms >= calls.newest_ms + timeout_ms || now_ms >= calls.oldest_ms + calls.count * timeout_ms;
+    }
+    uint64_t moved_ms = persistent_moved_ms(op->ops->needs.persistent);
+    return now_ms >= (moved_ms > op->since_ms ? moved_ms : op->since_ms) + timeout_ms;
 }
 
 /* Returns one at a time, because give_up may end other operations or start new ones. */

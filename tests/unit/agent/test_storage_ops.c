@@ -105,7 +105,8 @@ Test(storage_ops, a_call_that_hangs_while_others_progress_is_given_up)
     cr_assert_eq(given_up, 1);
 }
 
-Test(storage_ops, a_part_that_hangs_while_other_parts_progress_is_given_up)
+/* Each of two files that share storage takes twice as long to sync. */
+Test(storage_ops, a_part_that_hangs_while_other_parts_progress_is_given_up_after_the_time_of_them_all)
 {
     struct storage_op op;
     struct progress parts[3] = {0};
@@ -114,12 +115,28 @@ Test(storage_ops, a_part_that_hangs_while_other_parts_progress_is_given_up)
     op.part_count = 3;
     progress_call(&parts[0]);
     progress_call(&parts[2]);
+    parts[0].moved_ms = clock_ms() - config.storage_timeout_ms * 3 / 2;
     storage_tick(ops);
     cr_assert_eq(given_up, 0);
-    parts[0].moved_ms = clock_ms() - LONG_AGO_MS;
+    parts[0].moved_ms = clock_ms() - config.storage_timeout_ms * 2;
     storage_tick(ops);
     cr_assert_eq(given_up, 1);
     cr_assert(op.late);
+}
+
+Test(storage_ops, parts_none_of_which_moves_are_given_up_at_once)
+{
+    struct storage_op op;
+    struct progress parts[8] = {0};
+    begin(&op);
+    op.parts = parts;
+    op.part_count = 8;
+    for (uint32_t i = 0; i < 8; i++) {
+        progress_call(&parts[i]);
+        parts[i].moved_ms = clock_ms() - config.storage_timeout_ms;
+    }
+    storage_tick(ops);
+    cr_assert_eq(given_up, 1);
 }
 
 Test(storage_ops, a_part_between_two_calls_waits_for_its_turn)
