@@ -61,10 +61,12 @@ void heap_peaks_begin(void)
 
 struct head {
     uint16_t class, owner;
-    uint16_t offset; /* of the caller's memory from the beginning of the block */
-    bool listed;     /* a struct place precedes it */
-    uint64_t bytes;  /* as requested */
+    uint32_t offset : 31; /* of the caller's memory from the beginning of the block: up to an alignment of 1 GiB */
+    uint32_t listed : 1;  /* a struct place precedes it */
+    uint64_t bytes;       /* as requested */
 };
+
+_Static_assert(sizeof(struct head) == 16, "the caller's memory is as well aligned as malloc's");
 
 /* A block's place in the list of all blocks of its owner, which are dropped together. */
 struct place {
@@ -208,7 +210,8 @@ static void *allocate(size_t bytes, size_t alignment, bool zero)
     uintptr_t at = (uintptr_t)block + before, rest = alignment > 16 ? at % alignment : 0;
     uint8_t *out = block + before + (rest ? alignment - rest : 0);
     struct head *head = (struct head *)(void *)out - 1;
-    *head = (struct head){.class = (uint16_t) class, .offset = (uint16_t)(out - block), .listed = droppable};
+    *head =
+        (struct head){.class = (uint16_t) class, .offset = (uint32_t)(out - block) & INT32_MAX, .listed = droppable};
     own(head, charged, bytes);
     if (zero && old != NULL) {
         memset(out, 0, bytes);
