@@ -106,7 +106,7 @@ static tck_status_t is_published(const struct folder *job, const char *name, boo
 }
 
 /* Moves the names of versions that are not published to *rest. Those in `known` were published a moment ago, and are
- * not asked for again: whoever reads a version that is gone looks again. */
+ * not asked for again: a reader that finds a version gone makes a new listing. */
 static tck_status_t keep_published(const struct folder *job, const struct names *known, struct names *names,
                                    struct names *rest, struct error *err)
 {

@@ -60,8 +60,9 @@ static void own_has_ended(struct health *h)
     }
 }
 
-/* What the coordinator has reported is over, too. It is reported in the message that says that a version is published,
- * since the coordinator sends that before it takes note of it itself. A job may end before the next one. */
+/* Trouble that the coordinator has reported is over, too. Its heartbeat that announces the published version still
+ * carries that trouble, because it is sent before the coordinator updates its own state, and a job may end before the
+ * next heartbeat. */
 void health_storage_published(struct health *h)
 {
     own_has_ended(h);
