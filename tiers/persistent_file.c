@@ -89,7 +89,8 @@ static void write_open(void *ctx)
     }
     failpoint(shard, opened);
     if (status == TCK_OK) {
-        op->direct = (fcntl(op->fd, F_GETFL) & O_DIRECT) != 0 && !denies_direct(op->fd);
+        int has = fcntl(op->fd, F_GETFL);
+        op->direct = has >= 0 && (has & O_DIRECT) != 0 && !denies_direct(op->fd);
         status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
     }
     progress_end(op->item->progress);
