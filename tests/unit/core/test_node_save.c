@@ -270,6 +270,15 @@ Test(node_save, passes_the_request_for_storage_on)
     cr_assert(action_of(&m, ACTION_SEND_READY)->to_storage);
 }
 
+/* The coordinator may have counted it as ready, and committed it, before it learns of the refusal. */
+Test(node_save, a_ready_version_that_is_refused_keeps_its_slots_until_it_is_decided)
+{
+    save_until_ready(&m, 7);
+    machine_step(&m, (struct event){.type = EVENT_CORRUPT, .slot = slot_of(&m, OWN_SHARD, v(7))});
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_CORRUPT);
+    cr_assert_eq(state_of(&m, OTHER_OWN_SHARD, v(7)), SLOT_VERIFIED);
+}
+
 Test(node_save, repeats_ready_until_decided)
 {
     save_until_ready(&m, 7);
