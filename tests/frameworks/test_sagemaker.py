@@ -199,7 +199,9 @@ def test_unsupported_keyword_is_one_error(configured, keyword):
 
 
 def test_other_storage_is_one_error(configured):
-    with pytest.raises(tierckpt.UnsupportedError, match="s3://bucket/step-1: .* no S3"):
+    with pytest.raises(tierckpt.UnsupportedError, match="gs://bucket/step-1 is a URL: "):
+        sm.async_save(configured, checkpoint_id="gs://bucket/step-1")
+    with pytest.raises(tierckpt.ConfigError, match="s3://bucket/step-1 is in a bucket, and save_dir .* is not"):
         sm.async_save(configured, checkpoint_id="s3://bucket/step-1")
     with pytest.raises(tierckpt.UnsupportedError, match="a object cannot be used"):
         sm.load(configured, storage_reader=object())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training with the lines of "Set up managed tiered checkpointing", in SageMaker's guide for HyperPod, on CPUs.
 
-harness.run has called init_process_group. The document's configuration has an S3 path alone; here a directory is given
-beside it."""
+harness.run has called init_process_group. The document's configuration has an S3 path; here a directory takes its
+place, and the tests of storage at s3:// have the path."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ from tierckpt.adapters import dcp_functions
 def _configuration(directory, **keys):
     return SageMakerCheckpointConfig(
         **{"namespace": os.environ.get("TRAINING_JOB_NAME", "run"), "world_size": dist.get_world_size(),
-           "s3_tier_base_path": "s3://my-bucket/checkpoints", "disk_tier_base_path": directory, **keys})
+           "disk_tier_base_path": directory, **keys})
 
 
 class Training:

@@ -359,8 +359,8 @@ def wrong(rank, world, directory):
     train_step(model, optimizer, 1)
     with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
         sharded = {"model": model.state_dict()}
-    errors = {"s3": said(lambda: async_save(sharded, checkpoint_id="s3://your_s3_bucket/key")),
-              "s3 load": said(lambda: load(sharded, checkpoint_id="s3://your_s3_bucket/key")),
+    errors = {"url": said(lambda: async_save(sharded, checkpoint_id="gs://your_bucket/key")),
+              "url load": said(lambda: load(sharded, checkpoint_id="gs://your_bucket/key")),
               "region": said(lambda: async_save(sharded, checkpoint_id="a", s3_region="eu-west-1")),
               "transform": said(lambda: tsm.transform(model)),
               "tensor parallel": said(lambda: tsm.init({"tensor_parallel_degree": 2})),

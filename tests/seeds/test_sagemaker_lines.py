@@ -101,7 +101,8 @@ def test_full_checkpoint_is_opened_by_from_pretrained(tmp_path, nursery):
 
 
 @pytest.mark.parametrize("case, text", [
-    ("s3", "UnsupportedError: s3://your_s3_bucket/key: "), ("s3 load", "UnsupportedError: s3://your_s3_bucket/key: "),
+    ("url", "UnsupportedError: checkpoint_id gs://your_bucket/key is a URL: "),
+    ("url load", "UnsupportedError: checkpoint_id gs://your_bucket/key is a URL: "),
     ("region", "UnsupportedError: s3_region "), ("transform", "UnsupportedError: torch.sagemaker.transform "),
     ("tensor parallel", "UnsupportedError: tensor_parallel_degree 2 "),
     ("offloading", "UnsupportedError: sm_activation_offloading "),

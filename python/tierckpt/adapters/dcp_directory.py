@@ -2,7 +2,7 @@
 """The directory that a checkpoint id names: the files of a published version, as hard links.
 
 So it takes no space of its own, and stays when the version is pruned. It appears whole or not at all. A new checkpoint
-of the same id replaces the files of the old one and leaves all others."""
+of the same id replaces the files of the old one and leaves all others. An id in a store of objects has no directory."""
 
 import ctypes
 import errno
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .. import errors
 from ..runtime.native import Version
+from ..runtime.settings import is_url
 
 log = logging.getLogger("tierckpt")
 
@@ -28,6 +29,8 @@ _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
     """(job, version) of the checkpoint in this directory; None if it has none of ours. Raises IoError if that cannot be
     read."""
+    if is_url(path):
+        return None
     try:
         _finish(Path(os.path.realpath(path)))
         manifest = json.loads((Path(path) / _MANIFEST).read_bytes())
@@ -42,6 +45,8 @@ def is_of_torch(path: str | os.PathLike[str]) -> bool:
     """Whether torch.distributed.checkpoint was the last to write this directory. place() leaves none of its files, but
     a version may have a .metadata of its own, which torch replaces by another one. Raises IoError if it cannot be read.
     """
+    if is_url(path):
+        return False
     found = Path(path) / _METADATA
     try:
         size = found.stat().st_size

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.distributed import ProcessGroup
@@ -19,7 +19,7 @@ from ..core.publish_first import newest_published
 from ..core.published import open_published
 from ..runtime import control
 from ..runtime.native import NO_VERSION, Version
-from ..runtime.settings import ConfigSource, local_save_dir, values_of
+from ..runtime.settings import ConfigSource, is_url, local_save_dir, values_of
 from ..runtime.world import world_of
 from . import dcp_directory
 from .dcp import StorageReader, StorageWriter, Tiers, flatten
@@ -28,6 +28,7 @@ from .dcp_ids import Named
 log = logging.getLogger("tierckpt")
 
 _KEPT = 2  # the newest versions beside those that ids name
+_ALL = 0   # of max_ckpt_num
 _TRAINERS_GONE_S = 5
 
 
@@ -49,13 +50,23 @@ class Settings:
     def keys_for(self, name: Named) -> dict[str, Any]:
         """The keys that override those of the configuration, for the job of one series."""
         values = self.values()
-        save_dir = os.path.join(name.home, ".tierckpt")
-        if "save_dir" in values:
-            save_dir = local_save_dir(values["save_dir"], "a checkpoint_id is a directory that shares files with it")
-            if _device(save_dir) != _device(name.home):
-                raise dcp_directory.other_file_system(name.path, save_dir)
-        return {"max_ckpt_num": values.get("max_ckpt_num", _KEPT), **dict(self.overrides), "save_dir": save_dir,
+        save_dir = self._save_dir(values["save_dir"], name) if "save_dir" in values else os.path.join(name.home,
+                                                                                                      ".tierckpt")
+        # A directory keeps its files when the version is pruned. In a bucket the version is all there is.
+        kept = _ALL if name.in_bucket and name.number is not None else _KEPT
+        return {"max_ckpt_num": values.get("max_ckpt_num", kept), **dict(self.overrides), "save_dir": save_dir,
                 "job": f"{values.get('job', 'dcp')}-{name.digest}"}
+
+    def _save_dir(self, configured: Any, name: Named) -> str:
+        if name.in_bucket:
+            if is_url(configured):
+                return str(configured)
+            raise errors.ConfigError(f"checkpoint_id {name.path} is in a bucket, and save_dir {configured} is not: "
+                                     "leave save_dir out, or give s3://bucket/prefix")
+        save_dir = local_save_dir(configured, "a checkpoint_id is a directory that shares files with it")
+        if _device(save_dir) != _device(name.home):
+            raise dcp_directory.other_file_system(name.path, save_dir)
+        return save_dir
 
 
 def _device(path: str) -> int:
@@ -77,18 +88,25 @@ class _Found:
 
 @dataclass(frozen=True, order=True)
 class Stored:
-    """A directory with a checkpoint: of this version, or one that torch has written, which comes before all others."""
+    """A directory with a checkpoint: of this version, or one that torch has written, which comes before all others. In
+    a bucket there are versions alone, which `source` finds: a configuration, and what overrides it."""
 
     of_torch: bool
     version: Version
     path: str
+    source: tuple[ConfigSource, dict[str, Any]] | None = field(default=None, compare=False)
 
     @property
     def exists(self) -> bool:
         return self.of_torch or self.version != NO_VERSION
 
     def reader(self, scope: str = "") -> torch_storage.StorageReader:
-        return FileSystemReader(self.path) if self.of_torch else StorageReader(self.path, scope=scope)
+        if self.of_torch:
+            return FileSystemReader(self.path)
+        if self.source is None:
+            return StorageReader(self.path, scope=scope)
+        config, overrides = self.source
+        return StorageReader(config, overrides=overrides, checkpoint_id=self.version.step, scope=scope)
 
 
 def stored(settings: Settings, name: Named, step: int | None = None) -> Stored:
@@ -100,13 +118,19 @@ def stored(settings: Settings, name: Named, step: int | None = None) -> Stored:
     job, version = dcp_directory.version_at(name.path) or (keys["job"], NO_VERSION)
     found = Stored(False, version, name.path)
     is_own = job == keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
-    if not is_own or not os.path.isdir(os.path.join(keys["save_dir"], keys["job"])):
+    if not is_own or not is_begun(keys):
         return found
     try:
         with newest_published(settings.config, keys, number) as published:
-            return max(found, Stored(False, published.version, published.info.path))
+            source = (settings.config, keys) if is_url(keys["save_dir"]) else None
+            return max(found, Stored(False, published.version, published.info.path, source))
     except errors.NotFoundError:
         return found
+
+
+def is_begun(keys: Mapping[str, Any]) -> bool:
+    """Whether a job with these keys may have saved, or begun to. In a bucket its versions say so, and its memory."""
+    return is_url(keys["save_dir"]) or os.path.isdir(os.path.join(keys["save_dir"], keys["job"]))
 
 
 class Series:
@@ -120,7 +144,7 @@ class Series:
         self.tiers = Tiers(config=settings.config, overrides=self._keys, private=settings.private, pickle_leaves=True,
                            capacity=settings.capacity, timeout_s=settings.timeout_s, world=self.world,
                            **{"replicate_group": settings.replicate_group, **rules})
-        self.makes_directory = self.world.rank == 0
+        self.makes_directory = self.world.rank == 0 and not name.in_bucket
         self._pool: ThreadPoolExecutor | None = None
         self._last = 0
 
@@ -156,7 +180,7 @@ class Series:
         """Returns the step of the next save; a state dict of another layout than before is registered first.
         Collective, unless use_collectives is false and the layout is registered."""
         step = self._last + 1 if name.number is None else name.number
-        if "save_dir" not in self._settings.values():
+        if "save_dir" not in self._settings.values() and not name.in_bucket:
             os.makedirs(name.home, exist_ok=True)  # as torch does it
         if self.tiers.attached and self._must_attach_again(state_dict, step, use_collectives):
             self.tiers.close(job_done=False)
@@ -200,11 +224,18 @@ class Series:
         if found.ask_memory and self._memory_has_it(state_dict, name, found):
             return self.tiers.reader(name.number)
         if found.version == NO_VERSION:
-            raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint in this directory, "
-                                       "and none in memory")
-        return StorageReader(name.path)
+            raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint there, and none in "
+                                       "memory")
+        return self.stored_as(name, found.version).reader()
+
+    def stored_as(self, name: Named, version: Version) -> Stored:
+        """That of an id, which is on storage."""
+        return Stored(False, version, name.path, (self._settings.config, self._keys) if name.in_bucket else None)
 
     def _look(self, name: Named) -> _Found:
+        if name.in_bucket:
+            version = self.in_bucket(name)
+            return _Found(version, ask_memory=self._memory_may_have_it(name, version))
         if dcp_directory.is_of_torch(name.path):
             return _Found(of_torch=True)
         job, version = dcp_directory.version_at(name.path) or (self._keys["job"], NO_VERSION)
@@ -212,11 +243,19 @@ class Series:
         own = job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
         return _Found(version, ask_memory=own and self._memory_may_have_it(name, version))
 
+    def in_bucket(self, name: Named) -> Version:
+        """The newest version of an id that is published there; NO_VERSION if there is none."""
+        try:
+            with open_published(self._settings.config, step=name.number, overrides=self._keys) as published:
+                return published.version
+        except errors.NotFoundError:
+            return NO_VERSION
+
     def _memory_may_have_it(self, name: Named, version: Version) -> bool:
         """Whether to ask for more than the version that the directory has, and to attach if this series is not."""
         if self.tiers.attached:
             return True
-        if not os.path.isdir(os.path.join(self._keys["save_dir"], self._keys["job"])):
+        if not is_begun(self._keys):
             return False  # nothing of this series was saved, nor begun
         if version == NO_VERSION:
             return True

@@ -2,7 +2,7 @@
 """The classes of amzn_sagemaker_checkpointing 1.1 (HyperPod's managed tiered checkpointing), for functions of
 torch.distributed.checkpoint: a writer for one step, and a reader of one step or of the newest.
 
-    checkpoint_config = SageMakerCheckpointConfig(namespace=..., world_size=..., disk_tier_base_path="/shared/runs")
+    checkpoint_config = SageMakerCheckpointConfig(namespace=..., world_size=..., s3_tier_base_path="s3://bucket/runs")
     future = async_save(state_dict, storage_writer=SageMakerTieredStorageWriter(checkpoint_config, step=step))
     load(state_dict, storage_reader=SageMakerTieredStorageReader(checkpoint_config))
 
@@ -19,7 +19,7 @@ import torch
 from torch.distributed.checkpoint import storage as torch_storage
 
 from .. import errors
-from ..runtime.settings import save_dir_at
+from ..runtime.settings import is_url, save_dir_at
 from .dcp import StorageReader, StorageWriter, flattened_by
 from .dcp_functions import program
 from .dcp_ids import Named
@@ -40,9 +40,10 @@ class SageMakerCheckpointConfig:
     namespace            letters, digits, - and _: the same on all ranks and in each start of a training, and of no
                          other training
     world_size           the number of ranks
-    disk_tier_base_path  directory on storage that all nodes see, unless the configuration in $TIERCKPT_CONFIG has a
-                         save_dir
-    s3_tier_base_path    is not used, since Tierckpt has no S3; s3_path_strategy neither
+    disk_tier_base_path  directory on storage that all nodes see
+    s3_tier_base_path    s3://bucket/prefix, where versions go unless there is a disk_tier_base_path. Neither of them is
+                         used if the configuration in $TIERCKPT_CONFIG has a save_dir
+    s3_path_strategy     is not used
     logger               is not used: messages go to the logger `tierckpt`"""
 
     namespace: str
@@ -75,11 +76,13 @@ class _Settings(Settings):
         values = self.values()
         if "save_dir" not in values and not self.base:
             raise errors.ConfigError(
-                f"namespace {name.series} has no storage, since Tierckpt has no S3: give disk_tier_base_path, or set "
-                "TIERCKPT_CONFIG to a configuration with a save_dir, on a file system that all nodes see; "
-                "s3_tier_base_path may stay")
-        return {**dict(self.overrides), "job": name.series,
-                "save_dir": values["save_dir"] if "save_dir" in values else save_dir_at(self.base)}
+                f"namespace {name.series} has no storage: give disk_tier_base_path, on a file system that all nodes "
+                "see, or s3_tier_base_path, or set TIERCKPT_CONFIG to a configuration with a save_dir")
+        if "save_dir" in values:
+            save_dir = values["save_dir"]
+        else:
+            save_dir = self.base if is_url(self.base) else save_dir_at(self.base)
+        return {**dict(self.overrides), "job": name.series, "save_dir": save_dir}
 
 
 class _Namespace(Series):
@@ -117,12 +120,18 @@ def _named(config: SageMakerCheckpointConfig, step: int | None) -> Named:
 
 def _settings_of(config: SageMakerCheckpointConfig) -> _Settings:
     known = program.settings_now()
-    return _Settings(**{**vars(known), "base": config.disk_tier_base_path})
+    return _Settings(**{**vars(known), "base": config.disk_tier_base_path or config.s3_tier_base_path})
 
 
 def _series(config: SageMakerCheckpointConfig) -> Series:
-    return program.opened(("hyperpod", config.namespace),
-                          lambda _: _Namespace(_settings_of(config), _named(config, None), config.world_size))
+    return program.opened(("hyperpod", config.namespace), lambda _: _opened(config))
+
+
+def _opened(config: SageMakerCheckpointConfig) -> _Namespace:
+    if config.disk_tier_base_path and config.s3_tier_base_path:
+        log.warning("versions of %s go to disk_tier_base_path, %s, also with save_to_s3: leave it out, and they go to "
+                    "s3_tier_base_path", config.namespace, config.disk_tier_base_path)
+    return _Namespace(_settings_of(config), _named(config, None), config.world_size)
 
 
 class SageMakerTieredStorageWriter(StorageWriter):

@@ -27,7 +27,7 @@ from . import dcp_functions
 from .dcp import StorageReader, flatten
 from .dcp_ids import Named, named_part
 from .dcp_series import Series, Stored, stored
-from .sagemaker_files import DistributedFileSystemReader, DistributedFileSystemWriter, on_a_file_system
+from .sagemaker_files import DistributedFileSystemReader, DistributedFileSystemWriter
 from .sagemaker_local import series_of
 from .sagemaker_ranks import state
 
@@ -79,9 +79,9 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[s
                s3client_config: Any = None) -> None:
     """Starts a save and returns when everything is copied.
 
-    checkpoint_id   the path of a directory. A part of it that names a step (step-120, checkpoint-120, 120) gives the
-                    step; without one, each save is the step after the one before. Its last part names this rank's local
-                    state dict (tp0_fsdp3)
+    checkpoint_id   the path of a directory, or s3://bucket/path. A part of it that names a step (step-120,
+                    checkpoint-120, 120) gives the step; without one, each save is the step after the one before. Its
+                    last part names this rank's local state dict (tp0_fsdp3)
     storage_writer  a DistributedFileSystemWriter, in place of checkpoint_id
     process_group   for a local state dict, which all ranks save: the ranks that hold copies of it; default: there are
                     none. For a sharded one: the ranks that save it together, rank 0 among them; default: all
@@ -184,8 +184,8 @@ def _stored_for_all(name: Named) -> Stored:
     settings = dcp_functions.program.settings_now()
     found = max(world.gather(world.agreed(lambda: stored(settings, name))))
     if not found.exists:
-        raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint in this directory, and "
-                                   "none in memory")
+        raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint there, and none in "
+                                   "memory")
     return found
 
 
@@ -198,7 +198,8 @@ def _refuse(**keywords: Any) -> None:
     given = sorted(name for name, value in keywords.items() if value is not None)
     if given:
         raise errors.UnsupportedError(
-            f"{', '.join(given)} cannot be used with Tierckpt: the agents write versions, and there is no S3")
+            f"{', '.join(given)} cannot be used with Tierckpt: the agents write versions. For S3 they take region, "
+            "endpoint and credentials from the environment (AWS_REGION) and from AWS's own files")
 
 
 def _named(checkpoint_id: str | os.PathLike[str] | None, files: Any,
@@ -208,7 +209,7 @@ def _named(checkpoint_id: str | os.PathLike[str] | None, files: Any,
         raise errors.UnsupportedError(f"a {type(files).__name__} cannot be used with Tierckpt: give checkpoint_id=, or "
                                       f"a {kind.__name__}")
     if checkpoint_id is not None:
-        return named_part(on_a_file_system(checkpoint_id))
+        return named_part(checkpoint_id)
     if files is None:
         raise errors.InvalidArgumentError(f"checkpoint_id= is required, or a {kind.__name__}")
     return named_part(files.path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedFileSystemReader and DistributedFileSystemWriter: what names a directory for save and load, in place of
-checkpoint_id. The reader also serves functions of torch, which read what is on storage."""
+"""DistributedFileSystemReader and DistributedFileSystemWriter: what names a directory, or a place in a bucket, for save
+and load, in place of checkpoint_id. The reader also serves functions of torch, which read what is on storage."""
 
 import os
 from typing import Any, NoReturn
@@ -8,20 +8,12 @@ from typing import Any, NoReturn
 from torch.distributed.checkpoint import storage as torch_storage
 
 from .. import errors
+from ..runtime.settings import is_url
 from .dcp import StorageReader
 from .dcp_functions import program
 from .dcp_ids import named_part
 from .dcp_series import Stored, stored
 from .inner_reader import InnerReader
-
-
-def on_a_file_system(path: str | os.PathLike[str]) -> str:
-    """The path as text. Raises UnsupportedError for one in S3."""
-    text = os.fspath(path)
-    if text.startswith("s3://"):
-        raise errors.UnsupportedError(f"{text}: Tierckpt has no S3; give a path on a file system that is mounted on "
-                                      "every node")
-    return text
 
 
 class DistributedFileSystemWriter:
@@ -31,7 +23,7 @@ class DistributedFileSystemWriter:
         if options:
             raise errors.UnsupportedError(f"{', '.join(sorted(options))}: the agents write the files, so there is "
                                           "nothing to choose")
-        self.path = named_part(on_a_file_system(path)).path
+        self.path = named_part(path).path
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"a DistributedFileSystemWriter has no {name}: it is for save and async_save of "
@@ -43,7 +35,7 @@ class DistributedFileSystemReader(InnerReader):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        self.path = named_part(on_a_file_system(path)).path
+        self.path = named_part(path).path
         self._found: Stored | None = None
         self._step: int | None = None
 
@@ -52,12 +44,12 @@ class DistributedFileSystemReader(InnerReader):
         self._found, self._step, self._inner = None, None, None
         if isinstance(loaded, StorageReader):
             self._step = loaded.step
-            if loaded.directory is not None and loaded.version is not None:
+            if loaded.directory is not None and loaded.version is not None and not is_url(loaded.directory):
                 self._found = Stored(False, loaded.version, loaded.directory)
 
     def reset(self, checkpoint_id: Any = None) -> None:
         if checkpoint_id is not None:
-            self.path = named_part(on_a_file_system(checkpoint_id)).path
+            self.path = named_part(checkpoint_id).path
             self.follow(None)
 
     @classmethod

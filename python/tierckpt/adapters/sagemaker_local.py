@@ -23,7 +23,7 @@ from . import dcp_directory
 from .dcp import StorageReader
 from .dcp_functions import program
 from .dcp_ids import Named, of_all_shards
-from .dcp_series import Series, Settings, Stored
+from .dcp_series import Series, Settings, Stored, is_begun
 
 
 def series_of(name: Named, group: ProcessGroup | None) -> "LocalSeries":
@@ -40,7 +40,7 @@ class LocalSeries(Series):
         self._shard = os.path.basename(name.series)
         super().__init__(settings, of_all_shards(name), None, False, scope=f"{self._shard}/", replicate_group=group)
         shards = self._agreed(of_all_shards(name).series, group)
-        self.makes_directory = shards.index(self._shard) == self.world.rank
+        self.makes_directory = shards.index(self._shard) == self.world.rank and not name.in_bucket
 
     def _agreed(self, series: str, group: ProcessGroup | None) -> list[str]:
         """The shards of all ranks, which have to be of one series, and those of a process group the same."""
@@ -82,6 +82,8 @@ class LocalSeries(Series):
                 reader = self.tiers.reader(name.number)
             elif any(one.of_torch for one in found):
                 reader = FileSystemReader(name.path)
+            elif name.in_bucket:
+                reader = found[0].reader(self.tiers.scope)
             else:
                 path = until_loaded.enter_context(self._assembled([one.path for one in found]))
                 reader = StorageReader(path, scope=self.tiers.scope)
@@ -103,14 +105,16 @@ class LocalSeries(Series):
         if any(begun) and self._tiers_have_it(state_dict, name, newest):
             return []
         if newest == NO_VERSION:
-            raise errors.NotFoundError(f"nothing was saved as {name.path}: no rank has a checkpoint in its directory, "
-                                       "and there is none in memory")
+            raise errors.NotFoundError(f"nothing was saved as {name.path}: no rank has a checkpoint there, and there "
+                                       "is none in memory")
         if any(one.version != newest for one in found):
             raise errors.LayoutError("the directories of the ranks have different versions: " + ", ".join(
                 f"{one.path} step {one.version.step}" for one in found))
         return found
 
     def _directory(self, name: Named) -> Stored:
+        if name.in_bucket:
+            return self.stored_as(name, self.in_bucket(name))
         found = dcp_directory.version_at(name.path)
         return Stored(dcp_directory.is_of_torch(name.path), found[1] if found else NO_VERSION, name.path)
 
@@ -118,7 +122,7 @@ class LocalSeries(Series):
         """Whether this series has saved here, and the directory of the id, if there is one, was not moved there."""
         job, version = dcp_directory.version_at(name.path) or (self._keys["job"], NO_VERSION)
         return (job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
-                and os.path.isdir(os.path.join(self._keys["save_dir"], self._keys["job"])))
+                and is_begun(self._keys))
 
     def _tiers_have_it(self, state_dict: Mapping[str, Any], name: Named, newest: Version) -> bool:
         self._attach(state_dict)
