@@ -351,7 +351,7 @@ typedef enum tck_save_flags {
  * A save is skipped if the agent refuses it or cannot be reached, or if the step is not newer than the one saved
  * before. This is not an error here, since training continues: tck_errmsg says why it was not started, and tck_wait
  * returns why it was skipped later. Steps increase over the whole run, not per epoch; after tck_restore they continue
- * from the restored step. */
+ * from the restored step. TCK_ERR_CORRUPT: a tck_restore has failed with records torn, so there is no state to save. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_save_if_needed(tck_client_t *client, uint64_t step, int *started_out);
 
 typedef enum tck_due {
@@ -481,14 +481,24 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_chec
  * load_dir was read, and no commit is noted anywhere.
  * TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but cannot be restored; the text says why.
  * TCK_ERR_IO, TCK_ERR_PROTO: something that is or may be there cannot be read now, or not by this build. No older
- * version is taken in its place. TCK_ERR_CORRUPT: verified data was found damaged again while it was copied, twice.
- * Records may be partly written after TCK_ERR_CORRUPT; after TCK_ERR_UNRECOVERABLE if its text says so; and after
- * TCK_ERR_IO or TCK_ERR_TIMEDOUT if a version of another layout was being read or a device failed. After every other
- * error above only blobs may have changed.
+ * version is taken in its place. TCK_ERR_CORRUPT: verified data was found damaged again while it was copied, in several
+ * terms.
+ *
+ * Each byte is checked while it is copied, after the agents have checked it. If it was damaged in between, or a device
+ * or storage fails, a part of the records is written already. All ranks then try again in a new term, from another
+ * copy or an older version, and that writes all records. If no try succeeds, the records are torn: they hold parts of
+ * several states, possibly with wrong bytes, and blobs do, too. Training must not continue from them. The text says so,
+ * records_torn of tck_health is set, and every save fails with TCK_ERR_CORRUPT until a tck_restore succeeds (or
+ * tck_records_filled is called). TCK_ERR_NOENT is never returned then: there is no fresh start with such records, and
+ * TCK_ERR_LAYOUT becomes TCK_ERR_UNRECOVERABLE. If records are not torn, only blobs may have changed after an error.
  *
  * An older version replaces a newer one only if the newer one is damaged or lost, and passed_over then says so.
  * docs/c.md describes what is verified when, going back to an older step, and other layouts. */
 TCK_API TCK_MUST_CHECK tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *restored_out);
+
+/* Tells the library, after a tck_restore that has failed with records torn, that the program has filled all records and
+ * blobs by other means, for example from another checkpoint: they can be saved again. Call it on every rank. */
+TCK_API TCK_MUST_CHECK tck_status_t tck_records_filled(tck_client_t *client);
 
 /* ---- statistics ---------------------------------------------------------------------------------------------- */
 
@@ -525,6 +535,8 @@ typedef struct tck_health {
     uint64_t undrained_count; /* and this is their number; 0 if something other than a drain failed */
     uint64_t shards_short;    /* shards of this term with fewer copies in distinct domains than configured */
     uint64_t copies_missing;  /* copies of the committed version that this node lacks at the moment */
+    int records_torn; /* a restore failed after it had begun to write the records, and none has succeeded since: nothing
+                         is saved */
     char agent_text[TCK_HEALTH_TEXT], storage_text[TCK_HEALTH_TEXT], protection_text[TCK_HEALTH_TEXT]; /* or "" */
 } tck_health_t;
 #define TCK_HEALTH_INIT TCK_SIZED(tck_health_t)

@@ -17,9 +17,10 @@
 #define SUPERVISOR_LOCK_FILE  "supervisor.lock"  /* held by its supervisor */
 #define SUPERVISOR_WAITS_FILE "supervisor.waits" /* while its supervisor waits for it to start: JSON */
 
-#define MESSAGE_FORMAT     9
-#define MESSAGE_SHARDS_MAX 4096 /* shards of one rank */
-#define MESSAGE_SLOTS_MAX  16   /* slots of one shard; the receiver checks slot numbers */
+#define MESSAGE_FORMAT     10
+#define MESSAGE_SHARDS_MAX 4096       /* shards of one rank */
+#define MESSAGE_CHUNKS_MAX (1u << 24) /* of all of them: 64 TiB */
+#define MESSAGE_SLOTS_MAX  16         /* slots of one shard; the receiver checks slot numbers */
 
 enum message_type {
     /* client -> agent */
@@ -199,7 +200,8 @@ struct shared_status {
     F(u64, newest_step)                                                                              \
     F(bool, other_layout)                                                                            \
     F(str, passed_over, PASSED_TEXT_BYTES) /* "", or which newer version is not restored, and why */ \
-    F(list, restored_shard, shards, count, MESSAGE_SHARDS_MAX)
+    F(list, restored_shard, shards, count, MESSAGE_SHARDS_MAX)                                       \
+    F(numbers, crcs, crc_count, MESSAGE_CHUNKS_MAX) /* of all chunks of each shard that is here */
 
 #define VERSION_FIELDS(F) \
     F(u32, seq)           \

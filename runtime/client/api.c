@@ -274,6 +274,9 @@ tck_status_t tck_get_blob(tck_client_t *client, const char *key, void *data, siz
         return status;
     }
     size = blob_size(blob);
+    if (size > blob->bytes - BLOB_PREFIX_BYTES) { /* of a damaged image, which a failed restore has copied */
+        return error_set(&client->error, TCK_ERR_CORRUPT, "blob \"%.200s\" is damaged since a restore failed", key);
+    }
     *size_out = size;
     if (size > cap) {
         return error_set(&client->error, TCK_ERR_NOSPC, "blob \"%.200s\": %" PRIu64 " bytes do not fit into %zu", key,
@@ -468,6 +471,16 @@ tck_status_t tck_restore(tck_client_t *client, uint64_t step, tck_restored_t *re
     begin_activity(client, "restore");
     status = client_restore(client, step, restored_out, &client->error);
     activity_end(&client->activity);
+    return status;
+}
+
+tck_status_t tck_records_filled(tck_client_t *client)
+{
+    tck_status_t status = check_state(client, CLIENT_REGISTERED);
+
+    if (status == TCK_OK) {
+        client->torn = false;
+    }
     return status;
 }
 

@@ -29,8 +29,10 @@ struct tck_client {
     const char *cuda_module; /* for tests: loaded in place of the real one; NULL: none */
     uint64_t segment_bytes;
     uint32_t page_bytes;
-    bool last_failed;                    /* tck_save_last failed: memory may hold the only copy */
-    tck_status_t placed;                 /* result of copying the bytes of a restore that all ranks had agreed on */
+    bool last_failed;    /* tck_save_last failed: memory may hold the only copy */
+    tck_status_t placed; /* result of copying the bytes of a restore that all ranks had agreed on */
+    bool torn; /* a restore has begun to write the records, and none has succeeded since: they hold parts of several
+                  states. The same on all ranks */
     char passed_over[PASSED_TEXT_BYTES]; /* of the last restore */
     tck_check_t check;                   /* tck_set_check; NULL: none */
     void *check_ctx;

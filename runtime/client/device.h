@@ -16,6 +16,8 @@ struct device_image {
     uint32_t shard;
     bool pinned; /* by pin, below */
     uint8_t *image;
+    const uint32_t *crcs; /* a restore checks the image against these while it copies; NULL: it was checked before. Only
+                             of images whose records all lie in host memory */
 };
 
 struct device_setup {
@@ -62,6 +64,7 @@ struct device_ops {
 
     /* Called by the trainer's thread; restore_prepare before the ranks agree on anything. */
     tck_status_t (*restore_prepare)(struct device *device, const struct layout *layout, struct error *err);
+    /* TCK_ERR_CORRUPT: the image is damaged, which was noticed after a part of it was copied. */
     tck_status_t (*restore)(struct device *device, const struct device_image *images, uint32_t count,
                             struct error *err);
     void (*restore_over)(struct device *device);

@@ -228,17 +228,33 @@ static tck_status_t host_restore_prepare(struct device *device, const struct lay
     return status;
 }
 
+static tck_status_t restore_image(const struct host *host, const struct device_image *image, struct error *err)
+{
+    const struct shard *shard = &host->layout->shards[image->shard];
+    const struct copy_list *list = &host->restores[image->shard];
+    tck_status_t status;
+
+    if (image->crcs == NULL) {
+        copy_from_slot(host->copier, list, image->image);
+        return TCK_OK;
+    }
+    status = copy_from_slot_checked(host->copier, list, image->image, shard->image_bytes, image->crcs, err);
+    if (status != TCK_OK) {
+        error_prefix(err, "the shard of group \"%.200s\" was damaged in this node's memory", shard->group);
+    }
+    return status;
+}
+
 static tck_status_t host_restore(struct device *device, const struct device_image *images, uint32_t count,
                                  struct error *err)
 {
-    const struct host *host = host_of(device);
+    tck_status_t status = TCK_OK;
 
-    (void)err;
-    for (uint32_t i = 0; i < count; i++) {
-        copy_from_slot(host->copier, &host->restores[images[i].shard], images[i].image);
+    for (uint32_t i = 0; i < count && status == TCK_OK; i++) {
+        status = restore_image(host_of(device), &images[i], err);
         failpoint(restore, copying);
     }
-    return TCK_OK;
+    return status;
 }
 
 static void host_restore_over(struct device *device)

@@ -72,7 +72,7 @@ static void fill_protection(const struct tck_client *client, tck_health_t *out)
 
 void client_health(struct tck_client *client, tck_health_t *out)
 {
-    *out = (tck_health_t){.struct_size = out->struct_size};
+    *out = (tck_health_t){.struct_size = out->struct_size, .records_torn = client->torn};
     fill_agent(client, out);
     if (client->session.shared != NULL) {
         fill_storage(client->session.shared, out);

@@ -4,6 +4,7 @@
  * slots, which may hold a version that is still needed. */
 #include "client/host_copy.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "client/memcpy_nt.h"
 
 #include <stdatomic.h>
@@ -15,6 +16,7 @@
 #define TIMED_PIECE (32u << 10) /* if their pieces have at least this size on average */
 #define ROUNDS      3           /* each kernel is timed this often, and its best time counts */
 #define HEAD_BYTES  256         /* bytes of the next piece that are prefetched */
+#define STEP_BYTES  8192        /* checked, and then copied from the processor's first cache */
 
 struct host_copy {
     struct memcpy_nt kernels[KERNELS_MAX];
@@ -118,6 +120,40 @@ void host_copy_from_slot(struct host_copy *host, const struct piece *pieces, uin
         copy_one(kernel, pieces[i].addr, image + pieces[i].offset, pieces[i].bytes);
     }
     memcpy_nt_fence();
+}
+
+/* Copies what lies in [begin, end), and returns how many of the pieces end there. */
+static uint32_t copy_step(kernel_fn kernel, const struct piece *pieces, uint32_t count, const uint8_t *image,
+                          uint64_t begin, uint64_t end)
+{
+    uint32_t i = 0;
+
+    for (; i < count && pieces[i].offset < end; i++) {
+        uint64_t piece_end = pieces[i].offset + pieces[i].bytes;
+        uint64_t from = pieces[i].offset > begin ? pieces[i].offset : begin, to = piece_end < end ? piece_end : end;
+
+        copy_one(kernel, pieces[i].addr + (from - pieces[i].offset), image + from, to - from);
+        if (piece_end > end) {
+            break;
+        }
+    }
+    return i;
+}
+
+/* Takes the first kernel, whichever is best for whole pieces: "rep movsb" and libc's are slow in such short steps. */
+uint32_t host_copy_checked(const struct host_copy *host, const struct piece *pieces, uint32_t count,
+                           const uint8_t *image, uint64_t begin, uint64_t end)
+{
+    uint32_t crc = 0, done = 0;
+
+    for (uint64_t at = begin; at < end; at += STEP_BYTES) {
+        uint64_t step_end = end - at < STEP_BYTES ? end : at + STEP_BYTES;
+
+        crc = crc32c(crc, image + at, step_end - at);
+        done += copy_step(host->kernels[0].copy, pieces + done, count - done, image, at, step_end);
+    }
+    memcpy_nt_fence();
+    return crc;
 }
 
 void host_copy_free(struct host_copy *host)

@@ -20,5 +20,9 @@ void host_copy_free(struct host_copy *host);
  * every thread and process that is notified afterwards. */
 void host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
 void host_copy_from_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, const uint8_t *image);
+/* The same for the bytes [begin, end) of the image: copies those that belong to pieces (sorted by offset, the first one
+ * ends behind begin), and returns the CRC32C of all of them. Each byte comes from memory once. */
+uint32_t host_copy_checked(const struct host_copy *host, const struct piece *pieces, uint32_t count,
+                           const uint8_t *image, uint64_t begin, uint64_t end);
 
 #endif

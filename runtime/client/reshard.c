@@ -488,6 +488,12 @@ static tck_status_t prepare(struct resharding *r, struct version version)
     if (status == TCK_OK) {
         status = check_all(r);
     }
+    if (status == TCK_OK && r->client->torn && r->left > 0) {
+        status = error_set(r->err, TCK_ERR_LAYOUT,
+                           "%" PRIu32 " records and blobs of this rank would be left as they are, and they hold parts "
+                           "of another version",
+                           r->left);
+    }
     if (status != TCK_OK) {
         error_prefix(r->err, "version %" PRIu64 ".%" PRIu64 " has another layout", version.term, version.step);
     }
@@ -505,7 +511,9 @@ tck_status_t client_reshard(struct tck_client *client, struct version version, t
         status = oob_agree(&client->oob, consult(&r, client), err);
     }
     if (status == TCK_OK) {
+        client->torn = true;
         status = oob_agree(&client->oob, place_all(&r), err);
+        client->torn = status != TCK_OK;
     }
     if (status == TCK_OK) {
         log_info("rank %" PRIu32 ": version %" PRIu64 ".%" PRIu64 " of %" PRIu32 " ranks was resharded, %" PRIu32

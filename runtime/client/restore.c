@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Restoring: the agent brings verified images of this rank's shards into slots, all ranks agree that they have theirs,
- * and only then is the trainer's memory written. */
+ * and only then is the trainer's memory written. Memory that went bad since the agent's check is noticed while it is
+ * copied. Then the records hold parts of several states until a later attempt has written all of them: client->torn. */
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "client/notices.h"
@@ -21,6 +23,17 @@
 
 /* ---- what the agent offers ----------------------------------------------------------------------------------- */
 
+/* CRCs that come with the offer of these slots. */
+static uint64_t crcs_of(const struct tck_client *client, const struct msg_restored *offer)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < offer->count; i++) {
+        count += offer->shards[i].slot == NONE32 ? 0 : chunk_count(client->layout.shards[i].image_bytes);
+    }
+    return count;
+}
+
 static tck_status_t take_offer(const struct tck_client *client, const struct ipc_frame *frame, bool may_lack,
                                struct msg_restored *out, struct error *err)
 {
@@ -34,9 +47,9 @@ static tck_status_t take_offer(const struct tck_client *client, const struct ipc
 
         fits = slot < client->slots.shards[i].segment.slot_count || (may_lack && slot == NONE32);
     }
-    if (!fits) {
-        free(offer.shards);
-        return error_set(err, TCK_ERR_PROTO, "the agent restored into slots that do not exist");
+    if (!fits || offer.crc_count != crcs_of(client, &offer)) {
+        msg_restored_free(&offer);
+        return error_set(err, TCK_ERR_PROTO, "the agent restored into slots that do not exist, or without digests");
     }
     *out = offer;
     return TCK_OK;
@@ -166,7 +179,7 @@ static tck_status_t request_and_check(struct tck_client *client, const struct qu
     failpoint(restore, offered);
     status = check_images(client, &offer, err);
     if (status != TCK_OK) {
-        free(offer.shards);
+        msg_restored_free(&offer);
         return status;
     }
     *out = offer;
@@ -190,35 +203,88 @@ static tck_status_t request_until_answered(struct tck_client *client, const stru
 
 /* ---- copying ------------------------------------------------------------------------------------------------- */
 
-static uint64_t image_bytes(const struct tck_client *client, uint32_t count)
+/* Such a shard is checked while it is copied; what devices copy is checked before. */
+static bool on_host_alone(const struct layout *layout, const struct shard *shard)
+{
+    for (uint32_t i = 0; i < shard->record_count; i++) {
+        if (layout->records[shard->records[i]].memory != TCK_HOST) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool checked_ahead(const struct tck_client *client, const struct restore_sources *gather, uint32_t i)
+{
+    return !gather->own.came[i] /* else that was checked when it came */ &&
+           !on_host_alone(&client->layout, &client->layout.shards[i]);
+}
+
+static tck_status_t damaged(const struct shard *shard, struct error *err)
+{
+    return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" was damaged in this node's memory",
+                     shard->group);
+}
+
+static uint64_t bytes_ahead(const struct tck_client *client, const struct restore_sources *gather)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += client->layout.shards[i].image_bytes;
+    for (uint32_t i = 0; i < gather->own.count; i++) {
+        bytes += checked_ahead(client, gather, i) ? client->layout.shards[i].image_bytes : 0;
     }
     return bytes;
 }
 
 /* The agent has checked them, but that may be a while ago: memory that went bad since must not reach the trainer. */
-static tck_status_t check_bytes(struct tck_client *client, const struct restore_sources *gather, struct error *err)
+static tck_status_t check_ahead(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
-    activity_phase(&client->activity, "checking", image_bytes(client, gather->own.count));
+    activity_phase(&client->activity, "checking", bytes_ahead(client, gather));
     for (uint32_t i = 0; i < gather->own.count; i++) {
         const struct shard *shard = &client->layout.shards[i];
         struct hash128 root = gather->own.roots[i];
         tck_status_t status = TCK_OK;
 
-        if (!gather->own.came[i]) { /* else that was checked when it came */
+        if (checked_ahead(client, gather, i)) {
             status = copy_digest(client->copier, gather->own.images[i], shard->image_bytes, &root, err);
+            activity_add(&client->activity, shard->image_bytes);
         }
-        activity_add(&client->activity, shard->image_bytes);
         if (status != TCK_OK) {
             return status;
         }
         if (!hash128_is(root, gather->own.roots[i])) {
-            return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" was damaged in this node's memory",
-                             shard->group);
+            return damaged(shard, err);
+        }
+    }
+    return TCK_OK;
+}
+
+static bool chunks_match(const struct shard *shard, const uint8_t *image, const uint32_t *crcs,
+                         const struct record *record)
+{
+    uint32_t last = (uint32_t)((record->image_offset + record->bytes - 1) / CHUNK_BYTES);
+
+    for (uint32_t c = (uint32_t)(record->image_offset / CHUNK_BYTES); c <= last; c++) {
+        if (crc32c(0, image + (size_t)c * CHUNK_BYTES, chunk_size(shard->image_bytes, c)) != crcs[c]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The trainer is about to read the blobs, before the rest is checked and copied. */
+static tck_status_t check_chunks_of_blobs(const struct tck_client *client, const struct restore_sources *gather,
+                                          struct error *err)
+{
+    for (uint32_t i = 0; i < gather->own.count; i++) {
+        const struct shard *shard = &client->layout.shards[i];
+
+        for (uint32_t k = 0; k < shard->record_count && gather->crcs[i] != NULL; k++) {
+            const struct record *record = &client->layout.records[shard->records[k]];
+
+            if (record->blob && !chunks_match(shard, gather->own.images[i], gather->crcs[i], record)) {
+                return damaged(shard, err);
+            }
         }
     }
     return TCK_OK;
@@ -235,11 +301,14 @@ static void place_blobs(const struct layout *layout, const struct shard *shard, 
     }
 }
 
-/* Runs the trainers' checks: either all ranks go on, or none does and no trainer's memory has changed. */
+/* Runs the trainers' checks: either all ranks go on, or none does and only blobs have changed. */
 static tck_status_t consult(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
-    tck_status_t status = check_bytes(client, gather, err);
+    tck_status_t status = check_ahead(client, gather, err);
 
+    if (status == TCK_OK) {
+        status = check_chunks_of_blobs(client, gather, err);
+    }
     for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
         place_blobs(&client->layout, &client->layout.shards[i], gather->own.images[i]);
     }
@@ -250,18 +319,29 @@ static tck_status_t consult(struct tck_client *client, const struct restore_sour
     return oob_agree(&client->oob, status, err);
 }
 
+static void list_images(const struct tck_client *client, const struct restore_sources *gather,
+                        struct device_image *images)
+{
+    for (uint32_t i = 0; i < gather->own.count; i++) {
+        bool checked = gather->own.came[i] || checked_ahead(client, gather, i);
+
+        images[i] = (struct device_image){.shard = i,
+                                          .pinned = client->slots.shards[i].pinned && !gather->own.came[i],
+                                          .image = gather->own.images[i],
+                                          .crcs = checked ? NULL : gather->crcs[i]};
+    }
+}
+
 static tck_status_t copy_images(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
     struct device_image *images = calloc(gather->own.count + (size_t)1, sizeof(*images));
     tck_status_t status = images == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to restore with") : TCK_OK;
 
-    for (uint32_t i = 0; i < gather->own.count && status == TCK_OK; i++) {
-        bool pinned = client->slots.shards[i].pinned && !gather->own.came[i];
-
-        images[i] = (struct device_image){i, pinned, gather->own.images[i]};
+    if (status == TCK_OK) {
+        list_images(client, gather, images);
     }
     if (status == TCK_OK && client->check == NULL) {
-        status = check_bytes(client, gather, err); /* else all ranks did before they agreed to come here */
+        status = check_ahead(client, gather, err); /* else all ranks did before they agreed to come here */
     }
     activity_phase(&client->activity, "copying into the tensors", 0);
     if (status == TCK_OK) {
@@ -317,8 +397,7 @@ static tck_status_t get_offer(struct tck_client *client, tck_status_t status, co
                               struct attempt *attempt, struct error *err)
 {
     restore_sources_free(client, &attempt->gather);
-    free(attempt->offer->shards);
-    *attempt->offer = (struct msg_restored){0};
+    msg_restored_free(attempt->offer);
     if (status == TCK_OK) {
         activity_of_agent(&client->activity, "getting the shards", client->session.shared);
         status = request_until_answered(client, question, attempt->offer, err);
@@ -402,6 +481,7 @@ static tck_status_t restore_locked(struct tck_client *client, uint64_t step, str
     }
     if (status == TCK_OK) {
         failpoint(restore, agreed);
+        client->torn |= !offer->other_layout;
         client->placed = copy_images(client, &attempt.gather, err);
         failpoint(restore, copied);
     }
@@ -422,6 +502,7 @@ struct intent {
     uint64_t new_term; /* a new term is needed: this one has restored another version, or saved */
     uint64_t accepts;  /* accepts a fresh start if all saved versions are lost */
     uint64_t ends;     /* the attempt before failed in a way that another term cannot repair */
+    uint64_t torn;     /* its records hold parts of several states */
 };
 
 static bool term_is_used(struct tck_client *client, uint64_t step)
@@ -439,7 +520,8 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
 {
     uint32_t world_size = client->oob.world_size;
     struct intent *all = calloc(world_size, sizeof(*all));
-    struct intent sent = {htole64(mine->step), htole64(mine->new_term), htole64(mine->accepts), htole64(mine->ends)};
+    struct intent sent = {htole64(mine->step), htole64(mine->new_term), htole64(mine->accepts), htole64(mine->ends),
+                          htole64(mine->torn)};
     tck_status_t status =
         all == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for what %u ranks restore", world_size) : TCK_OK;
 
@@ -447,6 +529,7 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
     for (uint32_t r = 0; r < world_size && status == TCK_OK; r++) {
         mine->new_term |= le64toh(all[r].new_term);
         mine->ends |= le64toh(all[r].ends);
+        mine->torn |= le64toh(all[r].torn);
         if (le64toh(all[r].step) != mine->step) {
             status = error_set(err, TCK_ERR_INVAL, "rank %u restores another step than rank %u", r, client->oob.rank);
         } else if (le64toh(all[r].accepts) != mine->accepts) {
@@ -458,9 +541,7 @@ static tck_status_t agree_on_intent(const struct tck_client *client, struct inte
     return status;
 }
 
-/* One attempt. *placing_out: all ranks have begun to write into the trainers' memory. */
-static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct msg_restored *offer, bool *placing_out,
-                                struct error *err)
+static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct msg_restored *offer, struct error *err)
 {
     tck_status_t status;
 
@@ -473,9 +554,9 @@ static tck_status_t try_restore(struct tck_client *client, uint64_t step, struct
     if (status != TCK_OK || offer->other_layout) {
         return status;
     }
-    *placing_out = true;
     activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
     status = oob_agree(&client->oob, client->placed, err);
+    client->torn = status != TCK_OK;
     if (status == TCK_OK && !version_none(offer->version)) {
         pthread_mutex_lock(&client->session.lock);
         send_done(client, offer);
@@ -490,7 +571,7 @@ static bool may_go_better(tck_status_t tried)
     return tried == TCK_ERR_BUSY || tried == TCK_ERR_CORRUPT;
 }
 
-/* Only if the versions are lost and no memory was changed: what cannot be read now may still exist. */
+/* Only if the versions are lost: what cannot be read now may still exist. */
 static tck_status_t accept_loss(const struct tck_client *client, tck_status_t tried, struct error *err)
 {
     char why[ERROR_TEXT_BYTES];
@@ -511,16 +592,17 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
     struct intent intent = {.step = step, .new_term = term_is_used(client, step)};
     bool accepts = step == TCK_NEWEST && client->session.config.accept_fresh_start == SWITCH_ON;
     tck_status_t tried = TCK_ERR_BUSY;
-    bool placing = false;
 
     intent.accepts = accepts;
     for (int i = 0; i <= TERMS_MAX; i++) {
         struct error failure = {0};
         activity_phase(&client->activity, WAITS_FOR_RANKS, 0);
+        intent.torn = client->torn;
         tck_status_t status = agree_on_intent(client, &intent, &failure);
 
+        client->torn |= intent.torn != 0;
         if (status == TCK_OK && intent.ends) {
-            return accepts && !placing ? accept_loss(client, tried, err) : tried;
+            return accepts && !client->torn ? accept_loss(client, tried, err) : tried;
         }
         if (status == TCK_OK && intent.new_term) {
             status = client_begin_term(client, true, &failure);
@@ -529,16 +611,10 @@ static tck_status_t restore_in_some_term(struct tck_client *client, uint64_t ste
             *err = failure;
             return status;
         }
-        free(offer->shards);
-        *offer = (struct msg_restored){0};
-        tried = try_restore(client, step, offer, &placing, err);
+        msg_restored_free(offer);
+        tried = try_restore(client, step, offer, err);
         if (tried == TCK_OK) {
             return TCK_OK;
-        }
-        if (tried == TCK_ERR_NOENT && placing) {
-            tried = error_set(err, TCK_ERR_UNRECOVERABLE,
-                              "the version was damaged while it was restored, and no other "
-                              "is left: some ranks have parts of it in their memory");
         }
         intent.new_term = true;
         intent.ends = !may_go_better(tried) || i + 1 == TERMS_MAX;
@@ -566,6 +642,22 @@ static tck_status_t finish(struct tck_client *client, const struct msg_restored 
     return status;
 }
 
+/* Of errors after which a program would continue with what its records hold, this one is made when they hold parts of
+ * several states. */
+static tck_status_t failed(const struct tck_client *client, tck_status_t status, struct error *err)
+{
+    if (!client->torn) {
+        return status;
+    }
+    if (status == TCK_ERR_NOENT || status == TCK_ERR_LAYOUT || status == TCK_ERR_NOSPC) {
+        err->code = status = TCK_ERR_UNRECOVERABLE;
+    }
+    (void)error_prefix(err, "this restore, or one before it, failed after it had begun to write the records, which now "
+                            "hold parts of several states: do not train with them. Nothing is saved until a restore "
+                            "succeeds");
+    return status;
+}
+
 tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restored_t *out, struct error *err)
 {
     struct msg_restored offer = {0};
@@ -581,10 +673,13 @@ tck_status_t client_restore(struct tck_client *client, uint64_t step, tck_restor
         notice_restored(client, &restored);
         report_passed_over(client, &offer, &restored);
     }
+    if (status != TCK_OK) {
+        status = failed(client, status, err);
+    }
     if (status == TCK_OK && out != NULL) {
         restored.struct_size = out->struct_size;
         *out = restored;
     }
-    free(offer.shards);
+    msg_restored_free(&offer);
     return status;
 }

@@ -9,11 +9,13 @@
 
 struct restore_sources {
     struct spread_own own; /* images in the order of the layout's shards */
+    const uint32_t **crcs; /* of each image's chunks, as they are in the offer; NULL: it was not here */
 };
 
 /* The means that this rank is configured for, if there are ranks to exchange shards with. */
 enum restore_spread restore_sources_wanted(const struct tck_client *client);
-/* Fills the sources with the slots of the offer; on success freed by restore_sources_free. */
+/* Fills the sources with the slots and digests of the offer, which must stay valid; on success freed by
+ * restore_sources_free. TCK_ERR_CORRUPT: the digests of an image do not match its root. */
 must_check tck_status_t restore_sources_begin(const struct tck_client *client, const struct msg_restored *offer,
                                               struct restore_sources *out, struct error *err);
 /* Collective, and not with SPREAD_AGENTS: receives the missing images from other ranks and checks them, or fails on all

@@ -76,8 +76,16 @@ static tck_status_t check_order(struct tck_client *client, uint64_t step, enum s
 static tck_status_t begin_save(struct tck_client *client, uint64_t step, enum save_to to, bool *started_out)
 {
     uint64_t begin_ns;
-    tck_status_t status = finish_copy(client);
+    tck_status_t status;
 
+    if (client->torn) {
+        return error_set(&client->error, TCK_ERR_CORRUPT,
+                         "step %" PRIu64 " is not saved: a restore failed after it had begun to write the records, "
+                         "which hold parts of several states; restore a version, or fill all records and call "
+                         "tck_records_filled",
+                         step);
+    }
+    status = finish_copy(client);
     if (status != TCK_OK) {
         worker_note_skipped(&client->worker, step, &client->error);
         return status;

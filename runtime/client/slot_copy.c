@@ -110,15 +110,17 @@ void copy_list_free(struct copy_list *list)
 
 /* ---- runs ---------------------------------------------------------------------------------------------------- */
 
-enum work { TO_SLOT, FROM_SLOT, DIGEST };
+enum work { TO_SLOT, FROM_SLOT, CHECKED_FROM_SLOT, DIGEST };
 
 /* One list being copied, or one image being digested; lives on the caller's stack. */
 struct run {
     enum work work;
     const struct copy_list *list; /* DIGEST: none */
     uint8_t *image;               /* only read if the work is not TO_SLOT */
-    uint64_t image_bytes;         /* DIGEST */
-    uint32_t *crcs;               /* DIGEST: of each chunk */
+    uint64_t image_bytes;         /* DIGEST, CHECKED_FROM_SLOT */
+    uint32_t *crcs;               /* DIGEST: of each chunk, computed; */
+    const uint32_t *expected;     /* CHECKED_FROM_SLOT: or given */
+    _Atomic uint32_t bad_chunk;   /* CHECKED_FROM_SLOT: one that has another CRC; NONE32: none */
     uint32_t batch_count;         /* of the list; or chunks */
     uint32_t helpers_max;         /* that may take part */
     _Atomic uint32_t next_batch;
@@ -154,6 +156,36 @@ static void digest_chunk(const struct run *run, uint32_t i)
     run->crcs[i] = crc32c(0, run->image + (size_t)i * CHUNK_BYTES, chunk_size(run->image_bytes, i));
 }
 
+/* The first piece that ends behind this place in the image. */
+static uint32_t piece_at(const struct copy_list *list, uint64_t place)
+{
+    uint32_t low = 0, high = list->piece_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (list->pieces[middle].offset + list->pieces[middle].bytes > place) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static void copy_chunk(const struct copier *copier, struct run *run, uint32_t i)
+{
+    uint64_t begin = (uint64_t)i * CHUNK_BYTES, end = begin + chunk_size(run->image_bytes, i);
+    uint32_t first = piece_at(run->list, begin);
+    uint32_t crc = host_copy_checked(copier->host, &run->list->pieces[first], run->list->piece_count - first,
+                                     run->image, begin, end);
+
+    if (crc != run->expected[i]) {
+        atomic_store(&run->bad_chunk, i);
+        atomic_store(&run->next_batch, run->batch_count); /* what is left need not be copied */
+    }
+}
+
 static void take_part(const struct copier *copier, struct run *run)
 {
     for (;;) {
@@ -164,6 +196,8 @@ static void take_part(const struct copier *copier, struct run *run)
         }
         if (run->work == DIGEST) {
             digest_chunk(run, i);
+        } else if (run->work == CHECKED_FROM_SLOT) {
+            copy_chunk(copier, run, i);
         } else {
             copy_batch(copier, run, i);
         }
@@ -249,6 +283,26 @@ void copy_from_slot(struct copier *copier, const struct copy_list *list, const u
                       .helpers_max = copier->helper_count};
 
     carry_out(copier, &run);
+}
+
+tck_status_t copy_from_slot_checked(struct copier *copier, const struct copy_list *list, const uint8_t *image,
+                                    uint64_t bytes, const uint32_t *crcs, struct error *err)
+{
+    struct run run = {.work = CHECKED_FROM_SLOT,
+                      .list = list,
+                      .image = (uint8_t *)(uintptr_t)image,
+                      .image_bytes = bytes,
+                      .expected = crcs,
+                      .bad_chunk = NONE32,
+                      .batch_count = chunk_count(bytes),
+                      .helpers_max = copier->helper_count};
+
+    carry_out(copier, &run);
+    if (atomic_load(&run.bad_chunk) != NONE32) {
+        return error_set(err, TCK_ERR_CORRUPT, "chunk %u of %u does not match its CRC", atomic_load(&run.bad_chunk),
+                         run.batch_count);
+    }
+    return TCK_OK;
 }
 
 tck_status_t copy_digest(struct copier *copier, const uint8_t *image, uint64_t bytes, struct hash128 *out,

@@ -31,8 +31,8 @@ void copy_list_free(struct copy_list *list);
 /* The threads of one copy engine. */
 struct copier;
 
-/* Numbers of threads, the calling one included: for copy_to_slot, during which training goes on, and for copy_from_slot
- * and copy_digest, for which it waits. */
+/* Numbers of threads, the calling one included: for copy_to_slot, during which training goes on, and for the others,
+ * for which it waits. */
 struct copy_threads {
     uint32_t save, restore;
 };
@@ -44,6 +44,11 @@ void copier_free(struct copier *copier);
 /* Copies the whole list. */
 void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image);
 void copy_from_slot(struct copier *copier, const struct copy_list *list, const uint8_t *image);
+/* The same, and checks the image against the CRCs of its chunks, while it is read once: TCK_ERR_CORRUPT if a chunk has
+ * another one. Then the copy was stopped, and any of the records may have been written, also with the wrong bytes. */
+must_check tck_status_t copy_from_slot_checked(struct copier *copier, const struct copy_list *list,
+                                               const uint8_t *image, uint64_t bytes, const uint32_t *crcs,
+                                               struct error *err);
 /* Computes the image's root, as digest_image does, with all threads. */
 must_check tck_status_t copy_digest(struct copier *copier, const uint8_t *image, uint64_t bytes, struct hash128 *out,
                                     struct error *err);

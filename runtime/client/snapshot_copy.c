@@ -107,7 +107,8 @@ static void prepare_slots(struct snapshot_worker *worker, const struct msg_grant
 
         if (shard->segment.stored_here) {
             slot_prepare(shard, grant->slots[n], worker->layout, &worker->layout->shards[i]);
-            worker->images[n] = (struct device_image){i, shard->pinned, slot_image(shard, grant->slots[n])};
+            worker->images[n] =
+                (struct device_image){.shard = i, .pinned = shard->pinned, .image = slot_image(shard, grant->slots[n])};
             n++;
         }
     }

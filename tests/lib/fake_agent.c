@@ -284,13 +284,34 @@ static void on_abandon(struct fake_agent *agent, const struct ipc_frame *frame)
     agent->abandons++;
 }
 
-static struct hash128 root_of(const struct fake_shard *shard)
+/* Adds the CRCs of the sealed image to the reply. */
+static struct hash128 root_of(const struct fake_shard *shard, struct msg_restored *reply)
 {
-    uint32_t *crcs = malloc(chunk_count(shard->bytes) * sizeof(*crcs));
-    MUST(crcs != NULL);
-    struct hash128 root = digest_image(shard->base + shard->sealed_slot * shard->bytes, shard->bytes, crcs);
-    free(crcs);
-    return root;
+    uint32_t count = chunk_count(shard->bytes);
+    reply->crcs = realloc(reply->crcs, (reply->crc_count + count) * sizeof(*reply->crcs));
+    MUST(reply->crcs != NULL);
+    reply->crc_count += count;
+    return digest_image(shard->base + shard->sealed_slot * shard->bytes, shard->bytes,
+                        &reply->crcs[reply->crc_count - count]);
+}
+
+/* The image goes bad after it was checked, or is good again in the next term, as another copy would be. */
+static void flip(struct fake_agent *agent, const struct fake_client *client)
+{
+    if (atomic_load(&agent->flips) > 0) {
+        const struct fake_shard *shard = find_shard(agent, client->shards[0]);
+        agent->flips--;
+        agent->flipped = shard->base + shard->sealed_slot * shard->bytes + agent->flip_at;
+        *agent->flipped ^= 1;
+    }
+}
+
+static void flip_back(struct fake_agent *agent)
+{
+    if (agent->flipped != NULL) {
+        *agent->flipped ^= 1;
+        agent->flipped = NULL;
+    }
 }
 
 static void on_restore(struct fake_agent *agent, struct fake_client *client, const struct ipc_frame *frame)
@@ -305,19 +326,22 @@ static void on_restore(struct fake_agent *agent, struct fake_client *client, con
         return;
     }
     atomic_fetch_sub(&agent->rots, rots);
-    for (uint32_t i = 0; i < client->shard_count; i++) {
-        const struct fake_shard *shard = find_shard(agent, client->shards[i]);
-        uint32_t slot = atomic_load(&agent->mode) == FAKE_NONSENSE ? FAKE_SLOTS : shard->sealed_slot;
-        shards[i] = (struct restored_shard){
-            .slot = slot, .source = client->stored[i] ? SOURCE_LOCAL : SOURCE_TWIN, .root = root_of(shard)};
-        shards[i].root.lo ^= rots;
-    }
+    flip_back(agent);
     struct msg_restored reply = {.seq = restore.seq,
                                  .count = client->shard_count,
                                  .version = agent->sealed,
                                  .newest_step = agent->sealed.step,
                                  .shards = shards};
+    for (uint32_t i = 0; i < client->shard_count; i++) {
+        const struct fake_shard *shard = find_shard(agent, client->shards[i]);
+        uint32_t slot = atomic_load(&agent->mode) == FAKE_NONSENSE ? FAKE_SLOTS : shard->sealed_slot;
+        shards[i] = (struct restored_shard){
+            .slot = slot, .source = client->stored[i] ? SOURCE_LOCAL : SOURCE_TWIN, .root = root_of(shard, &reply)};
+        shards[i].root.lo ^= rots;
+    }
+    flip(agent, client);
     msg_restored_encode(&reply, &w);
+    free(reply.crcs);
     answer(client, MSG_RESTORED, &w, NULL);
 }
 

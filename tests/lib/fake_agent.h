@@ -60,7 +60,11 @@ struct fake_agent {
     bool gave_back;     /* the last slot of each shard to come has lost its pages because memory is short */
     atomic_bool hasty;  /* says that a version is committed as soon as it is asked for */
     atomic_int no_room; /* so many BEGINs of a last step are put off */
-    atomic_int rots;    /* so many RESTOREs are answered with another root than the image has: it has gone bad since */
+    atomic_int rots;    /* so many RESTOREs are answered with another root than that of the CRCs */
+    atomic_int flips;   /* so many RESTOREs are answered, and then a bit of the image is flipped, which is undone when
+                           the next one comes, of the first shard at */
+    _Atomic uint64_t flip_at;
+    uint8_t *flipped; /* where one is; NULL: nowhere */
     atomic_int begins, seals, abandons, returns, detaches, restores_done;
     _Atomic uint64_t abandoned_step; /* of the newest ABANDON */
     _Atomic uint64_t roots_step;     /* of the newest ROOTS, */

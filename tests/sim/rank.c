@@ -476,7 +476,7 @@ static void take_restored(struct rank *rank, const struct ipc_frame *frame)
     rank->resharded = m.other_layout;
     snprintf(rank->passed_over, sizeof(rank->passed_over), "%s", m.passed_over);
     rank->restored = true;
-    free(m.shards);
+    msg_restored_free(&m);
 }
 
 static void take_error(struct rank *rank, const struct ipc_frame *frame)

@@ -9,17 +9,51 @@
 #include "agent/replication/peer_rpc.h"
 #include "agent/state/hard_state.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/failpoint.h"
+#include "tiers/segment.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t turn_ms(const struct restore_setup *restore, const struct term_context *tc, uint32_t shard)
 {
     bool comes_late = restore->config->restore_spread != SPREAD_AGENTS;
     uint32_t turn = comes_late ? placement_turn(&tc->placement, shard, tc->self) : 0;
     return restore_timeout_turn_ms(turn, tc->world.shards[shard].image_bytes);
+}
+
+/* Adds the CRCs of a shard's chunks, by which the rank checks what it copies. */
+static bool add_crcs(const struct local_shard *shard, uint32_t slot, struct msg_restored *m)
+{
+    uint32_t count = chunk_count(segment_info(shard->segment).image_bytes);
+    uint32_t *crcs = reallocarray(m->crcs, m->crc_count + (size_t)count + 1, sizeof(*crcs));
+    if (crcs == NULL) {
+        return false;
+    }
+    memcpy(&crcs[m->crc_count], segment_crcs(shard->segment, slot), count * sizeof(*crcs));
+    m->crcs = crcs;
+    m->crc_count += count;
+    return true;
+}
+
+/* The same of all shards that are here, in their order. */
+static bool fill_crcs(const struct term_context *tc, uint32_t rank, struct msg_restored *m)
+{
+    uint32_t i = 0;
+    bool filled = true;
+    for (uint32_t s = 0; s < tc->world.shard_count && i < m->count && filled; s++) {
+        uint32_t local_shard =
+            world_rank_has(&tc->world, s, rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
+        if (local_shard == NONE32) {
+            continue;
+        }
+        filled = m->shards[i].slot == NONE32 || add_crcs(&tc->local_shards[local_shard], m->shards[i].slot, m);
+        i++;
+    }
+    return filled;
 }
 
 /* Fills in the slot of each shard of the rank, in the order of MSG_SEGMENTS. Returns how many are missing; *turn_out:
@@ -87,10 +121,11 @@ static bool answer_restored(const struct restore_setup *restore, struct client *
         free(m.shards);
         return false;
     }
-    if (m.shards == NULL || verdict == RESTORE_LACKS) {
+    bool room = m.shards != NULL && (verdict == RESTORE_LACKS || fill_crcs(tc, client->rank, &m));
+    if (!room || verdict == RESTORE_LACKS) {
         struct error err;
         /* BUSY: the ranks retry in a new term, whose recovery finds other copies. */
-        (void)error_set(&err, m.shards != NULL ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
+        (void)error_set(&err, room ? TCK_ERR_BUSY : TCK_ERR_NOMEM,
                         "a shard of version %" PRIu64 ".%" PRIu64 " is not in this node's memory", m.version.term,
                         m.version.step);
         client_error(client, MSG_ERROR, client->restore_seq, &err);
@@ -106,7 +141,7 @@ static bool answer_restored(const struct restore_setup *restore, struct client *
         client_send(client, MSG_RESTORED, &w);
         writer_free(&w);
     }
-    free(m.shards);
+    msg_restored_free(&m);
     return true;
 }
 

@@ -232,7 +232,10 @@ Test(message, restored_round_trips)
 {
     struct restored_shard shards[] = {
         {0, SOURCE_LOCAL, {1, 2}}, {2, SOURCE_STORAGE, {3, 4}}, {NONE32, SOURCE_TWIN, {0}}};
+    uint32_t crcs[] = {5, 6, 7};
     struct msg_restored m = {.seq = 13, .count = 3, .version = {3, 90}, .newest_step = 95, .shards = shards}, back;
+    m.crc_count = 3;
+    m.crcs = crcs;
     codec_check(&msg_restored_codec, &m);
     PASS(restored, &m, &back);
     cr_assert_eq(back.newest_step, 95);
@@ -240,7 +243,9 @@ Test(message, restored_round_trips)
     cr_assert_eq(back.shards[1].source, SOURCE_STORAGE);
     cr_assert(hash128_is(back.shards[1].root, (struct hash128){3, 4}));
     cr_assert_eq(back.shards[2].slot, NONE32);
-    free(back.shards);
+    cr_assert_eq(back.crc_count, 3);
+    cr_assert_arr_eq(back.crcs, crcs, sizeof(crcs));
+    msg_restored_free(&back);
     shards[1].source = SOURCE_KINDS;
     REFUSED(restored, &m);
 }

@@ -38,7 +38,7 @@ Test(message_bytes, hello)
                           .settings_len = 2};
     memset(m.proof, 0xa5, sizeof(m.proof));
     BYTES(hello, &m,
-          "01000000090000000300000008000000671200000500747261696e010c00000000000000a5a5a5a5a5a5a5a5"
+          "010000000a0000000300000008000000671200000500747261696e010c00000000000000a5a5a5a5a5a5a5a5"
           "a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a508006c61756e6368657201020000007b7d");
 }
 
@@ -49,7 +49,7 @@ Test(message_bytes, welcome)
         .format = MESSAGE_FORMAT,
         .hello = {.node = {.name = "a", .domain = "rack", .address = "10.0.0.1:1", .agent_id = 77}, .term_seen = 5}};
     BYTES(welcome, &m,
-          "0200000009000000610000000000000000000000000000000000000000000000000000000000000000000000"
+          "020000000a000000610000000000000000000000000000000000000000000000000000000000000000000000"
           "000000000000000000000000000000000000000000000000000000007261636b000000000000000000000000"
           "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
           "0000000031302e302e302e313a31000000000000000000000000000000000000000000000000000000000000"
@@ -146,16 +146,20 @@ Test(message_bytes, restore)
 Test(message_bytes, restored)
 {
     struct restored_shard shards[] = {{.slot = 1, .source = SOURCE_PEER, .root = A}, {.slot = NONE32, .root = B}};
+    uint32_t crcs[] = {0x01020304, 0xa0b0c0d0};
     struct msg_restored m = {.seq = 13,
                              .count = 2,
                              .version = {4, 104},
                              .newest_step = 105,
                              .other_layout = true,
                              .passed_over = "one",
-                             .shards = shards};
+                             .shards = shards,
+                             .crc_count = 2,
+                             .crcs = crcs};
     BYTES(restored, &m,
           "0d0000000400000000000000680000000000000069000000000000000103006f6e6502000000010000000288"
-          "7766554433221100ffeeddccbbaa99ffffffff0088776655443322210300000000000000");
+          "7766554433221100ffeeddccbbaa99ffffffff0088776655443322210300000000000000"
+          "0200000004030201d0c0b0a0");
 }
 
 Test(message_bytes, version)

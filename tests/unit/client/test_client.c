@@ -1220,16 +1220,82 @@ Test(client, refuses_a_blob_longer_than_its_capacity_and_changes_nothing)
     tck_detach(t.client, 0);
 }
 
-/* The agent had checked the copy, and the memory was damaged while the ranks waited for each other. */
-Test(client, a_copy_that_went_bad_after_its_check_never_reaches_the_trainer)
+static void expect_text(const struct trainer *t, const char *part)
+{
+    cr_assert_not_null(strstr(tck_errmsg(t->client), part), "%s", tck_errmsg(t->client));
+}
+
+static bool torn(const struct trainer *t)
+{
+    tck_health_t health = {.struct_size = sizeof(health)};
+    ok(t, tck_health(t->client, &health));
+    return health.records_torn;
+}
+
+Test(client, digests_that_went_bad_after_the_check_change_nothing)
 {
     struct trainer t;
     begin_saved(&t);
     atomic_store(&agent.rots, INT_MAX);
     expect_refused(&t, TCK_ERR_CORRUPT);
-    cr_assert_not_null(strstr(tck_errmsg(t.client), "was damaged in this node's memory"), "%s", tck_errmsg(t.client));
+    expect_text(&t, "were damaged in this node's memory");
+    cr_assert_not(torn(&t));
     tck_detach(t.client, 0);
     cr_assert_eq(agent.restores_done, 0, "or the version would be blamed for it");
+}
+
+/* A byte of this record is damaged after the agent has checked the copy, in each of the next restores. */
+static void damage_restores(const struct trainer *t, uint32_t record, uint64_t byte, int restores)
+{
+    atomic_store(&agent.flip_at, t->client->layout.records[record].image_offset + byte);
+    atomic_store(&agent.flips, restores);
+}
+
+/* A restore fails after it has begun to write. */
+static void tear(struct trainer *t)
+{
+    damage_restores(t, t->weights_record, WEIGHTS * sizeof(float) - 1, INT_MAX);
+    fill(t, 50);
+    cr_assert_eq(tck_restore(t->client, TCK_NEWEST, NULL), TCK_ERR_CORRUPT);
+    expect_text(t, "hold parts of several states");
+    expect_text(t, "was damaged in this node's memory");
+    cr_assert(torn(t));
+}
+
+Test(client, nothing_is_saved_after_a_restore_that_has_failed_while_it_copied)
+{
+    struct trainer t;
+    int started = 1;
+    begin_saved(&t);
+    tear(&t);
+    int begins = agent.begins;
+    cr_assert_eq(tck_snapshot(t.client, 2, TCK_SAVE_MEMORY), TCK_ERR_CORRUPT);
+    expect_text(&t, "step 2 is not saved: a restore failed after it had begun to write the records");
+    atomic_store(&t.client->session.shared->mem_target_step, 3);
+    cr_assert_eq(tck_save_if_needed(t.client, 3, &started), TCK_ERR_CORRUPT);
+    cr_assert_eq(tck_save_last(t.client, 4, 1000), TCK_ERR_CORRUPT);
+    cr_assert_eq(agent.begins, begins);
+    cr_assert_eq(agent.restores_done, 0, "or the version would be blamed for it");
+    atomic_store(&agent.flips, 0);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect(&t, 1);
+    cr_assert_not(torn(&t));
+    fill(&t, 5);
+    save_known(&t, 5);
+    tck_detach(t.client, 1);
+}
+
+Test(client, records_that_a_restore_has_torn_are_no_fresh_start)
+{
+    struct trainer t;
+    begin_saved(&t);
+    tear(&t);
+    agent.sealed = (struct version){0};
+    cr_assert_eq(tck_restore(t.client, TCK_NEWEST, NULL), TCK_ERR_UNRECOVERABLE);
+    expect_text(&t, "do not train with them");
+    expect_text(&t, "nothing was saved");
+    cr_assert(torn(&t));
+    tck_detach(t.client, 0);
 }
 
 Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
@@ -1237,11 +1303,12 @@ Test(client, what_went_bad_is_restored_in_another_term_from_another_copy)
     struct trainer t;
     begin_saved(&t);
     uint64_t term = agent.term;
-    atomic_store(&agent.rots, 1);
+    damage_restores(&t, t.weights_record, 0, 1);
     fill(&t, 50);
     ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
     expect(&t, 1);
     cr_assert_gt(agent.term, term);
+    cr_assert_not(torn(&t));
     tck_detach(t.client, 0);
     cr_assert_eq(agent.restores_done, 1, "once, by the term that came to it");
 }
@@ -1281,6 +1348,33 @@ Test(client, a_restore_asks_the_trainer_before_it_changes_anything)
     cr_assert_neq(strstr(tck_errmsg(t.client), "the blob says bad"), NULL, "%s", tck_errmsg(t.client));
     expect(&t, 100);
     tck_detach(t.client, 1);
+}
+
+static int count_call(void *ctx, char *why_not, size_t cap)
+{
+    ++*(int *)ctx;
+    (void)why_not, (void)cap;
+    return 0;
+}
+
+Test(client, a_trainer_is_not_asked_about_damaged_blobs)
+{
+    struct trainer t;
+    int calls = 0;
+    begin(&t);
+    ok(&t, tck_set_blob(t.client, "rng", "good", 4));
+    fill(&t, 1);
+    save_known(&t, 1);
+    ok(&t, tck_set_check(t.client, count_call, &calls));
+    damage_restores(&t, 2, BLOB_PREFIX_BYTES + 1, INT_MAX);
+    expect_refused(&t, TCK_ERR_CORRUPT);
+    cr_assert_eq(calls, 0);
+    cr_assert_not(torn(&t));
+    damage_restores(&t, 2, BLOB_PREFIX_BYTES + 1, 1);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    cr_assert_eq(calls, 1);
+    expect(&t, 1);
+    tck_detach(t.client, 0);
 }
 
 Test(client, refuses_calls_in_the_wrong_order)

@@ -185,6 +185,134 @@ Test(copy, threads_digest_an_image_as_one_would)
     free(image);
 }
 
+/* ---- checked while it is copied ---- */
+
+#define PIECES_MAX 4000
+
+/* An image of any size, and pieces of it at odd places: long and short ones, some side by side, some with a gap. */
+struct patchwork {
+    uint64_t bytes;
+    uint8_t *image, *memory; /* memory: where the pieces go, shifted by one, with a byte between them */
+    struct copy_list list;
+    uint32_t *crcs;
+};
+
+static struct patchwork make_patchwork(uint64_t bytes)
+{
+    struct patchwork p = {.bytes = bytes,
+                          .image = malloc(bytes),
+                          .memory = malloc(bytes + PIECES_MAX + 2),
+                          .list = {.pieces = calloc(PIECES_MAX, sizeof(struct piece))},
+                          .crcs = calloc(chunk_count(bytes), sizeof(uint32_t))};
+    uint64_t at = bytes > 100 ? 77 : 0;
+    for (uint64_t i = 0; i < bytes; i++) {
+        p.image[i] = (uint8_t)(i * 2654435761u >> 13);
+    }
+    memset(p.memory, 0xaa, bytes + PIECES_MAX + 2);
+    for (uint32_t n = 0; at < bytes && n < PIECES_MAX; n++) {
+        uint64_t wanted = n % 5 == 0 ? 1 + n : n % 5 == 1 ? 70001 : 4096, left = bytes - at;
+        struct piece *piece = &p.list.pieces[p.list.piece_count++];
+        *piece = (struct piece){.offset = at, .addr = p.memory + 1 + at + n, .bytes = wanted < left ? wanted : left};
+        at += piece->bytes + (n % 3 == 0 ? 13 : 0);
+    }
+    (void)digest_image(p.image, bytes, p.crcs);
+    return p;
+}
+
+static void free_patchwork(struct patchwork *p)
+{
+    copy_list_free(&p->list);
+    free(p->image);
+    free(p->memory);
+    free(p->crcs);
+}
+
+/* Every byte of each piece, and none beside them. */
+static void check_patchwork(const struct patchwork *p)
+{
+    const uint8_t *next = p->memory;
+    for (uint32_t i = 0; i < p->list.piece_count; i++) {
+        const struct piece *piece = &p->list.pieces[i];
+        for (; next < piece->addr; next++) {
+            cr_assert_eq(*next, 0xaa, "written before piece %u of an image of %lu bytes", i, (unsigned long)p->bytes);
+        }
+        cr_assert_arr_eq(piece->addr, p->image + piece->offset, piece->bytes, "piece %u of %lu bytes", i,
+                         (unsigned long)p->bytes);
+        next += piece->bytes;
+    }
+    cr_assert_eq(*next, 0xaa);
+}
+
+static struct copier *make_copier(uint32_t threads)
+{
+    struct copier *copier;
+    struct error err;
+    cr_assert_eq(copier_new((struct copy_threads){threads, threads}, &copier, &err), TCK_OK, "%s", err.text);
+    return copier;
+}
+
+Test(copy, an_image_is_checked_and_copied_at_once_whatever_its_size)
+{
+    static const uint64_t sizes[] = {1,
+                                     63,
+                                     8191,
+                                     8192,
+                                     8193,
+                                     CHUNK_BYTES - 1,
+                                     CHUNK_BYTES,
+                                     CHUNK_BYTES + 1,
+                                     2 * (uint64_t)CHUNK_BYTES + 8192,
+                                     5 * (uint64_t)CHUNK_BYTES + 4097};
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        struct copier *copier = make_copier(threads);
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            struct patchwork p = make_patchwork(sizes[s]);
+            struct error err;
+            cr_assert_eq(copy_from_slot_checked(copier, &p.list, p.image, p.bytes, p.crcs, &err), TCK_OK, "%s",
+                         err.text);
+            check_patchwork(&p);
+            free_patchwork(&p);
+        }
+        copier_free(copier);
+    }
+}
+
+Test(copy, a_bit_that_has_changed_anywhere_is_found_while_it_is_copied)
+{
+    const uint64_t bytes = 5 * (uint64_t)CHUNK_BYTES + 4097;
+    const uint64_t places[] = {0,           76 /* before any piece */,      77,       CHUNK_BYTES - 1,
+                               CHUNK_BYTES, 2 * (uint64_t)CHUNK_BYTES + 99, bytes - 1};
+    struct patchwork p = make_patchwork(bytes);
+    for (uint32_t threads = 1; threads <= 3; threads += 2) {
+        struct copier *copier = make_copier(threads);
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+            char named[32];
+            struct error err;
+            p.image[places[i]] ^= 0x10;
+            cr_assert_eq(copy_from_slot_checked(copier, &p.list, p.image, bytes, p.crcs, &err), TCK_ERR_CORRUPT,
+                         "byte %lu", (unsigned long)places[i]);
+            snprintf(named, sizeof(named), "chunk %u of 6", (unsigned)(places[i] / CHUNK_BYTES));
+            cr_assert_not_null(strstr(err.text, named), "%s", err.text);
+            p.image[places[i]] ^= 0x10;
+        }
+        copier_free(copier);
+    }
+    free_patchwork(&p);
+}
+
+Test(copy, an_image_without_records_in_host_memory_is_checked_too)
+{
+    struct patchwork p = make_patchwork(CHUNK_BYTES + 5);
+    const struct copy_list none = {0};
+    struct copier *copier = make_copier(2);
+    struct error err;
+    cr_assert_eq(copy_from_slot_checked(copier, &none, p.image, p.bytes, p.crcs, &err), TCK_OK);
+    p.image[CHUNK_BYTES] ^= 1;
+    cr_assert_eq(copy_from_slot_checked(copier, &none, p.image, p.bytes, p.crcs, &err), TCK_ERR_CORRUPT);
+    copier_free(copier);
+    free_patchwork(&p);
+}
+
 Test(copy, three_threads_copy_everything_there_and_back)
 {
     copies_with((struct copy_threads){3, 3});
