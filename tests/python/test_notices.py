@@ -147,7 +147,7 @@ class Sick(FakeClient):
     def health(self):
         good = not self.text
         return native.Health(True, False, good, None if good else 0.0, None if good else 8, None if good else 40,
-                              0 if good else 5, 0, 0, "", self.text, "")
+                              0 if good else 5, 0, 0, False, "", self.text, "")
 
 
 def test_storage_trouble_is_logged_once_per_cause_and_its_end(caplog):

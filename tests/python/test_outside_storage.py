@@ -6,7 +6,7 @@ import time
 from tierckpt.core.outside_storage import OutsideStorage
 from tierckpt.runtime.native import Health
 
-GOOD = Health(True, False, True, None, None, None, 0, 0, 0, "", "", "")
+GOOD = Health(True, False, True, None, None, None, 0, 0, 0, False, "", "", "")
 
 
 def test_failures_are_shown_until_something_is_written():

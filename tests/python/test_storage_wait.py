@@ -20,7 +20,7 @@ class Checkpoint:
             raise TimedOutError(f"step {step} is not {stage}")
 
     def health(self):
-        return native.Health(True, False, not self.trouble, None, None, None, 0, 0, 0, "", self.trouble, "")
+        return native.Health(True, False, not self.trouble, None, None, None, 0, 0, 0, False, "", self.trouble, "")
 
 
 def test_a_slow_storage_is_waited_for():

@@ -180,6 +180,11 @@ class Tiers(Closing):
         """Whether a layout is registered."""
         return self._checkpoint is not None
 
+    def filled_elsewhere(self) -> None:
+        """As Checkpoint.filled_elsewhere."""
+        if self._checkpoint is not None:
+            self._checkpoint.filled_elsewhere()
+
     def count_as_loaded(self) -> None:
         """As Checkpoint.count_as_loaded."""
         if self._checkpoint is not None:

@@ -292,6 +292,7 @@ class Series:
         """After a load: steps go on from there. Those that were saved since the attach still count, because a load from
         a directory leaves the term as it is: a step that is not above them is saved after another attach."""
         if isinstance(reader, StorageReader) and self.tiers.attached:
+            self.tiers.filled_elsewhere()
             self._last = max(self._last, reader.step or 0)
 
     # ---- end

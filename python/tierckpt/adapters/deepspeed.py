@@ -304,6 +304,10 @@ class EngineCheckpoint(Closing):
         self._saveable_at, self._saved_at = self._engine.micro_steps, self._engine.global_steps
         return loaded
 
+    def filled_elsewhere(self) -> None:
+        """As Checkpoint.filled_elsewhere."""
+        self._checkpoint.filled_elsewhere()
+
     def _load_version(self, step: int | None) -> int | None:
         partitioned = self._engine.zero_optimization_partition_weights()
         if partitioned:
@@ -331,6 +335,7 @@ class EngineCheckpoint(Closing):
         own.load(newest)
         self._checkpoint.restored = None
         self._checkpoint.count_as_loaded()
+        self._checkpoint.filled_elsewhere()
         return newest
 
     # ---- save
@@ -401,6 +406,9 @@ class NoCheckpoint(Closing):
 
     def load_checkpoint(self, step: int | None = None) -> None:
         return None
+
+    def filled_elsewhere(self) -> None:
+        pass
 
     def save_checkpoint_if_needed(self, step: int | None = None) -> SaveResult:
         return NOT_DUE

@@ -57,6 +57,7 @@ def load_any_layout(checkpoint: Checkpoint, contents: Contents, world: World, st
     with published:
         _check(published, contents, world)
         _read(published, contents, world)
+        checkpoint.filled_elsewhere()
         return published.step
 
 

@@ -355,6 +355,7 @@ class _Adapter:
             self._originals["_load_from_checkpoint"](directory)
         self._trainer._load_optimizer_and_scheduler(directory)
         self._trainer._load_scaler(directory)
+        self.checkpoint.filled_elsewhere()
         return directory
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

@@ -211,6 +211,9 @@ class Checkpoint(lifetime.Closing):
             raise errors.UnsupportedError("this checkpoint was created by the adapter of a framework: close it and "
                                           "attach again")
         self._live()
+        if self._client.health().records_torn:
+            raise errors.CorruptError("the last load failed after it had begun to write, so there is no state to "
+                                      "register: load a version first")
         after = self._registration.changed_to(self._registration.given.with_(model, optimizer, scheduler, extra_state))
         contents = after.contents()
         after.tell_of_unsaved()
@@ -274,6 +277,10 @@ class Checkpoint(lifetime.Closing):
         is restored; a warning and `restored.passed_over` say so. Raises, with nothing changed, UnrecoverableError or
         LayoutError if something was saved that cannot be restored, and IoError if it cannot be read now. With
         accept_fresh_start "on" in the configuration, lost versions count as never saved.
+
+        Bytes are checked while they are copied. If they are damaged and no other copy or version can be loaded instead,
+        the error says that model and optimizer hold parts of several states: training must not continue from them.
+        Until a load succeeds every save raises CorruptError, and `health().records_torn` is true.
 
         A version of another number of ranks, or of another sharding, is restored from storage: model, optimizer and
         scheduler. Generators and extra_state belong to single ranks, so with another number of ranks they stay as they
@@ -434,6 +441,11 @@ class Checkpoint(lifetime.Closing):
     def outgrown(self, name: str, value: object) -> str | None:
         """For adapters: why this value of a blob cannot be saved any more; None if it can."""
         return self._blobs.outgrown(name, len(jsonstate.dumps(name, value)))
+
+    def filled_elsewhere(self) -> None:
+        """Says that the whole state was loaded from elsewhere, after a load that had failed while it copied: it can be
+        saved again."""
+        self._client.records_filled()
 
     def count_as_loaded(self) -> None:
         """For programs whose saves name what they replace: no warning if one saves and has not loaded."""

@@ -140,7 +140,7 @@ class _Health(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("agent_connected", c_int), ("node_lost", c_int), ("storage", c_int),
                 ("storage_since_ms", c_uint64), ("undrained_first", c_uint64), ("undrained_newest", c_uint64),
                 ("undrained_count", c_uint64), ("shards_short", c_uint64), ("copies_missing", c_uint64),
-                ("agent_text", c_char * HEALTH_TEXT), ("storage_text", c_char * HEALTH_TEXT),
+                ("records_torn", c_int), ("agent_text", c_char * HEALTH_TEXT), ("storage_text", c_char * HEALTH_TEXT),
                 ("protection_text", c_char * HEALTH_TEXT)]
 
 
@@ -159,6 +159,8 @@ class Health:
     undrained_count: int
     shards_short: int
     copies_missing: int
+    records_torn: bool
+    """A load failed after it had begun to write, and none has succeeded since: nothing is saved."""
     agent_text: str
     storage_text: str
     protection_text: str
@@ -318,6 +320,7 @@ _FUNCTIONS = {
     "tck_query": (None, [_CLIENT, POINTER(_Version)]),
     "tck_restore": (None, [_CLIENT, c_uint64, POINTER(_Restored)]),
     "tck_stats": (None, [_CLIENT, POINTER(_Stats)]),
+    "tck_records_filled": (None, [_CLIENT]),
     "tck_health": (None, [_CLIENT, POINTER(_Health)]),
     "tck_progress": (c_int, [_CLIENT, POINTER(_Progress)]),
     "tck_published_open": (None, [POINTER(_OpenParams), POINTER(_PUBLISHED)]),
@@ -693,6 +696,10 @@ class Client:
                         out.bytes_peer, out.bytes_storage, out.newest_step, out.seconds, bool(out.resharded),
                         out.saved_world_size, out.left_count, (out.passed_over or b"").decode(errors="replace"))
 
+    def records_filled(self) -> None:
+        """Everything that a failed restore may have written was filled by other means."""
+        self._check(self._library.tck_records_filled(self._live()))
+
     def stats(self) -> Stats:
         out = _Stats(ctypes.sizeof(_Stats))
         self._check(self._library.tck_stats(self._live(), byref(out)))
@@ -706,7 +713,7 @@ class Client:
         return Health(bool(out.agent_connected), bool(out.node_lost), good,
                       None if good else out.storage_since_ms / 1000, None if none else out.undrained_first,
                       None if none else out.undrained_newest, out.undrained_count, out.shards_short,
-                      out.copies_missing, *texts)
+                      out.copies_missing, bool(out.records_torn), *texts)
 
     def progress(self) -> Progress | None:
         """Of the register or restore that another thread is in; None if there is none."""

@@ -198,6 +198,7 @@ class _Attached:
             same = not getattr(_arguments(), "data_parallel_random_init", False)
             here = concat.here_of(self.progress.place, self.progress.description, self.world, same)
             concat.put(version, self._mapping.contents, here, self.world)
+            self.checkpoint.filled_elsewhere()
             self._drawn = self._generators()
             return version.step
 
@@ -398,7 +399,7 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
         if attached.stock is not None and stock.newest(attached.world) > 0:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
             attached.forget()
-            return stock.load()
+            return stock.load_for(attached.checkpoint)
         if not concat:
             raise type(error)(f"{error}. Start with the model and the parallel sizes that it was saved with, give "
                               "another save_dir, or call load_checkpoint(concat=True) if only the parallel sizes "
@@ -408,7 +409,7 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
         if step is None and not stock.there():
             raise
     if step is None:
-        return stock.load()
+        return stock.load_for(attached.checkpoint)
     if stock.newest(attached.world) > step:
         attached.forget()
         return stock.load()
@@ -440,6 +441,12 @@ class _Stock:
     def newest(self, world: World) -> int:
         """The same on every rank. Collective."""
         return max(world.gather(world.agreed(lambda: self._tracked() or 0)))
+
+    def load_for(self, checkpoint: Checkpoint) -> tuple[int, float]:
+        """In place of what this one has."""
+        loaded = self.load()
+        checkpoint.filled_elsewhere()
+        return loaded
 
     def load(self) -> tuple[int, float]:
         if self._dir is None and getattr(self._args, "pretrained_checkpoint", None) is None:
