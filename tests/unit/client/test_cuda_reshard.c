@@ -225,6 +225,7 @@ Test(cuda_reshard, changes_nothing_on_a_device_if_a_file_is_damaged)
     damage();
     cr_assert_eq(reshard(&err), TCK_ERR_CORRUPT, "%s", err.text);
     cr_assert(rig_holds(&rig, 9));
+    cr_assert_not(rig.client->torn);
 }
 
 Test(cuda_reshard, a_device_that_breaks_while_it_is_written_to_is_an_error)
@@ -234,4 +235,24 @@ Test(cuda_reshard, a_device_that_breaks_while_it_is_written_to_is_an_error)
     standin_break_at(4);
     cr_assert_neq(reshard(&err), TCK_OK);
     cr_assert_not_null(strstr(err.text, "copy"), "%s", err.text);
+    cr_assert(rig.client->torn);
+}
+
+/* A restore before this one has failed while it copied: what would be left as it is holds parts of that version. */
+Test(cuda_reshard, torn_records_are_not_left_as_they_are)
+{
+    struct layout *layout = &rig.client->layout;
+    struct error err;
+
+    rig.client->torn = true;
+    cr_assert_eq(reshard(&err), TCK_OK, "%s", err.text);
+    cr_assert_not(rig.client->torn, "all of them were written");
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        layout->records[i].reshard = TCK_RESHARD_LEAVE;
+    }
+    cr_assert_eq(reshard(&err), TCK_OK, "%s", err.text);
+    rig.client->torn = true;
+    cr_assert_eq(reshard(&err), TCK_ERR_LAYOUT);
+    cr_assert_not_null(strstr(err.text, "they hold parts of another version"), "%s", err.text);
+    cr_assert(rig.client->torn);
 }
