@@ -16,7 +16,9 @@
 #define TIMED_PIECE (32u << 10) /* if their pieces have at least this size on average */
 #define ROUNDS      3           /* each kernel is timed this often, and its best time counts */
 #define HEAD_BYTES  256         /* bytes of the next piece that are prefetched */
-#define STEP_BYTES  8192        /* checked, and then copied from the processor's first cache */
+#define STEP_BYTES  1024        /* checked, and then copied: so short that the processor does both at once */
+#define AHEAD_BYTES 4096        /* what is prefetched meanwhile lies so far ahead */
+#define STEP_SMALL  256         /* below this, libc's memcpy is best for a part of a step */
 
 struct host_copy {
     struct memcpy_nt kernels[KERNELS_MAX];
@@ -30,6 +32,13 @@ static void prefetch_head(const uint8_t *addr, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes && at < HEAD_BYTES; at += 64) {
         __builtin_prefetch(addr + at, 0, 0);
+    }
+}
+
+static void prefetch_range(const uint8_t *addr, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += 64) {
+        __builtin_prefetch(addr + at);
     }
 }
 
@@ -122,6 +131,11 @@ void host_copy_from_slot(struct host_copy *host, const struct piece *pieces, uin
     memcpy_nt_fence();
 }
 
+static void copy_by_libc(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
 /* Copies what lies in [begin, end), and returns how many of the pieces end there. */
 static uint32_t copy_step(kernel_fn kernel, const struct piece *pieces, uint32_t count, const uint8_t *image,
                           uint64_t begin, uint64_t end)
@@ -131,8 +145,9 @@ static uint32_t copy_step(kernel_fn kernel, const struct piece *pieces, uint32_t
     for (; i < count && pieces[i].offset < end; i++) {
         uint64_t piece_end = pieces[i].offset + pieces[i].bytes;
         uint64_t from = pieces[i].offset > begin ? pieces[i].offset : begin, to = piece_end < end ? piece_end : end;
+        kernel_fn copy = to - from < STEP_SMALL ? copy_by_libc : kernel;
 
-        copy_one(kernel, pieces[i].addr + (from - pieces[i].offset), image + from, to - from);
+        copy(pieces[i].addr + (from - pieces[i].offset), image + from, to - from);
         if (piece_end > end) {
             break;
         }
@@ -149,6 +164,9 @@ uint32_t host_copy_checked(const struct host_copy *host, const struct piece *pie
     for (uint64_t at = begin; at < end; at += STEP_BYTES) {
         uint64_t step_end = end - at < STEP_BYTES ? end : at + STEP_BYTES;
 
+        if (end - at >= AHEAD_BYTES + STEP_BYTES) {
+            prefetch_range(image + at + AHEAD_BYTES, STEP_BYTES);
+        }
         crc = crc32c(crc, image + at, step_end - at);
         done += copy_step(host->kernels[0].copy, pieces + done, count - done, image, at, step_end);
     }
