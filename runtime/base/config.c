@@ -68,6 +68,10 @@ static const struct field fields[] = {
                               "<save_dir>/<job>/. Required"},
     {PLACE(load_dir), .help = "second place to restore from, as save_dir: versions are also searched for in "
                               "<load_dir>/<job>/; default: none"},
+    {PLACE(archive_dir),
+     .help =
+         "place as save_dir to which some published versions are copied, and from which they are restored if "
+         "save_dir has no whole one that is as new: <archive_dir>/<job>/; not together with load_dir; default: none"},
     {PATH(log_file_path),
      .help = "log of the agent and of the trainers of its node; default: <runtime_dir>/<job>/<node>/agent.log"},
     {PATH(audit_file_path),
@@ -111,8 +115,13 @@ static const struct field fields[] = {
              "as it costs the training least: \"auto\", with the longest time from one save to the next \"auto:2m\""},
     {INTERVAL(save_storage_interval), .default_text = "100", .changeable = true,
      .help = "how often a save is also written to storage: a number of steps, a time, never, or \"auto\""},
+    {INTERVAL(save_archive_interval), .default_text = "1000",
+     .help = "how often a published version is also copied to archive_dir: a number of steps, a time, or never; it is "
+             "the next one that is published after that many steps"},
     {NUMBER(max_ckpt_num, 0, 1000000), .default_text = "3", .changeable = true,
      .help = "number of published versions that are kept on storage; 0: all"},
+    {NUMBER(max_archive_num, 0, 1000000), .default_text = "3",
+     .help = "number of versions that are kept in archive_dir; 0: all"},
     {AT(memory_cap_bytes), .type = FIELD_BYTES, .default_text = "0",
      .help = "limit on the memory that this agent allocates for snapshots: bytes, or \"64GiB\"; 0: half of the "
              "machine's memory"},
@@ -499,6 +508,37 @@ static tck_status_t check_class(const struct config *config, struct error *err)
     return TCK_OK;
 }
 
+const char *config_second_dir(const struct config *config)
+{
+    return config->archive_dir[0] != '\0' ? config->archive_dir : config->load_dir;
+}
+
+const char *config_second_key(const struct config *config)
+{
+    return config->archive_dir[0] != '\0' ? "archive_dir" : "load_dir";
+}
+
+static tck_status_t check_archive(const struct config *config, struct error *err)
+{
+    if (config->archive_dir[0] == '\0') {
+        return TCK_OK;
+    }
+    if (config->load_dir[0] != '\0') {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "archive_dir: cannot be set together with load_dir, since versions are searched for in one "
+                         "place beside save_dir: leave out load_dir once the job has published a version of its own");
+    }
+    if (strcmp(config->archive_dir, config->save_dir) == 0) {
+        return error_set(err, TCK_ERR_CONFIG, "archive_dir: is the same as save_dir: choose another place");
+    }
+    if (config->save_archive_interval.automatic) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "save_archive_interval: cannot be \"auto\": give a number of steps or a "
+                         "time");
+    }
+    return TCK_OK;
+}
+
 /* Rules between several fields, and those that no type of field has. */
 static tck_status_t check(const struct config *config, struct error *err)
 {
@@ -515,6 +555,7 @@ static tck_status_t check(const struct config *config, struct error *err)
                          config->peer_timeout_ms, config->heartbeat_ms);
     }
     tck_status_t status = check_network(config, err);
+    status = status == TCK_OK ? check_archive(config, err) : status;
     status = status == TCK_OK ? check_class(config, err) : status;
     return status == TCK_OK ? check_metrics(config, err) : status;
 }

@@ -26,6 +26,7 @@ struct config {
     char runtime_dir[CONFIG_PATH];     /* sockets; default $XDG_RUNTIME_DIR/tierckpt or /tmp/tierckpt-<uid> */
     char save_dir[CONFIG_PATH];        /* shared by all nodes, or s3://...; versions appear in <save_dir>/<job>/ */
     char load_dir[CONFIG_PATH];        /* versions are also searched for in <load_dir>/<job>/; default: save_dir only */
+    char archive_dir[CONFIG_PATH];     /* published versions are copied to <archive_dir>/<job>/, too; default: none */
     char log_file_path[CONFIG_PATH];   /* of the node; default <runtime_dir>/<job>/<node>/agent.log */
     char audit_file_path[CONFIG_PATH]; /* intent and result of each save and delete on storage; default
                                           <save_dir>/<job>/audit.<node>.jsonl, or beside log_file_path */
@@ -46,7 +47,9 @@ struct config {
     enum redundancy redundancy;
     struct interval save_mem_interval;
     struct interval save_storage_interval;
+    struct interval save_archive_interval;
     uint32_t max_ckpt_num;         /* published versions kept; 0: all */
+    uint32_t max_archive_num;      /* the same in archive_dir */
     uint64_t memory_reserve_bytes; /* kept free for others, 0: a share of what there is */
     uint64_t memory_cap_bytes;     /* of all segments of this agent; 0: half of the machine's memory */
     uint32_t slots;                /* per shard: 2 or 3 */
@@ -89,6 +92,11 @@ must_check tck_status_t config_load(const char *file, const char *text, struct c
 
 /* The same without a file and a text: the configuration of a job that sets no key. Its save_dir is empty. */
 must_check tck_status_t config_defaults(struct config *out, struct error *err);
+
+/* The place beside save_dir in which versions are searched for, and the key that names it: archive_dir or load_dir, of
+ * which only one can be set. "": none. */
+const char *config_second_dir(const struct config *config);
+const char *config_second_key(const struct config *config);
 
 /* The code point of traffic_class; 0: the system's. */
 uint32_t config_dscp(const struct config *config);

@@ -33,7 +33,7 @@ struct start_config {
 static const char *const trainer_keys[] = {"job",           "node",         "runtime_dir", "run_id",       "takeover",
                                            "block_time_ms", "copy_threads", "digest",      "show_progress"};
 /* Keys that are compared if the agent has a configuration file of its own; all others are taken from that file. */
-static const char *const storage_keys[] = {"save_dir", "load_dir"};
+static const char *const storage_keys[] = {"save_dir", "load_dir", "archive_dir"};
 
 static bool is_among(const char *key, const char *const *keys, size_t count)
 {

@@ -502,6 +502,23 @@ Test(config, prints_what_it_reads_back_to_the_same)
     cr_assert_eq(memcmp(&c, &back, sizeof(c)), 0);
 }
 
+Test(config, an_archive_is_one_second_place_with_an_interval)
+{
+    struct config c = loaded("{\"save_dir\":\"/s\",\"archive_dir\":\"s3://bucket/a\",\"save_archive_interval\":500}");
+    cr_assert_str_eq(config_second_dir(&c), "s3://bucket/a");
+    cr_assert_str_eq(config_second_key(&c), "archive_dir");
+    cr_assert_eq(c.save_archive_interval.steps, 500);
+    cr_assert_eq(c.storage, STORAGE_POSIX);
+    c = loaded("{\"save_dir\":\"/s\",\"load_dir\":\"/l\"}");
+    cr_assert_str_eq(config_second_dir(&c), "/l");
+    cr_assert_str_eq(config_second_key(&c), "load_dir");
+    expect_refused("\"archive_dir\":\"/a\",\"load_dir\":\"/l\"",
+                   "archive_dir: cannot be set together with load_dir, since versions are searched for in one place "
+                   "beside save_dir: leave out load_dir once the job has published a version of its own");
+    expect_refused("\"archive_dir\":\"/a\",\"save_archive_interval\":\"auto\"",
+                   "save_archive_interval: cannot be \"auto\": give a number of steps or a time");
+}
+
 Test(config, says_which_keys_may_change_while_a_job_runs)
 {
     cr_assert(config_is_changeable("save_mem_interval"));
