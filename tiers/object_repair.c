@@ -106,8 +106,9 @@ tck_status_t objects_repair(struct persistent *p, const struct published *which,
     struct error outcome = {0};
     version_dir_name(which->version, name);
     snprintf(what, sizeof(what), "%s/%s", name, file->name);
-    if (which->from_load_dir) {
-        return error_set(err, TCK_ERR_DENIED, "repair %s: it is in load_dir, which is never changed", what);
+    if (which->from_second) {
+        return error_set(err, TCK_ERR_DENIED, "repair %s: it is not in save_dir, and only files there are repaired",
+                         what);
     }
     tck_status_t status = audit_intent(p->audit, AUDIT_REPAIR, what, err);
     if (status != TCK_OK) {

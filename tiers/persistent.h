@@ -28,9 +28,12 @@ struct persistent_setup {
     void (*moved)(void *ctx);
     void *moved_ctx;
     struct tier_pace pace; /* of puts */
+    /* NULL, or the tier whose terms count here: this is an archive of that one (archive.h). */
+    const struct persistent *terms;
     /* A term known to be claimed in the job's directory, which must therefore exist; 0: none. */
     uint64_t claimed;
-    /* Stores to use in place of those that save_dir and load_dir name; taken over, also if opening fails. For tests. */
+    /* Stores to use in place of those that save_dir and load_dir or archive_dir name; taken over, also if opening
+     * fails. For tests. */
     struct object_store *save_store, *load_store;
 };
 
@@ -45,10 +48,12 @@ struct survey {
     uint64_t forgotten; /* versions of terms up to this one do not count and are left out */
     size_t count;
     struct candidate *candidates; /* owned; newest first */
+    struct error unread;          /* code TCK_OK: archive_dir was listed, too, or there is none */
 };
 
 /* Finds or makes the directories and the marker. TCK_ERR_DENIED if <save_dir>/<job> exists, is not empty and not ours.
- * With only_reads, TCK_ERR_NOENT if save_dir and load_dir exist, but neither has a directory of the job. */
+ * With only_reads, TCK_ERR_NOENT if save_dir and load_dir or archive_dir exist, but neither has a directory of the job.
+ */
 must_check tck_status_t persistent_new(const struct persistent_setup *setup, struct persistent **out,
                                        struct error *err);
 /* Ends the calls under way with TCK_ERR_CANCELED: here, or in pool_free if their work is in the pool. The pool may be
@@ -167,14 +172,21 @@ struct publish_ask {
 };
 must_check tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done,
                                            void *ctx, struct error *err);
+/* The same at once, for an archive. Blocking. */
+must_check tck_status_t persistent_publish_now(struct persistent *p, const struct publish_ask *ask, struct error *err);
 /* Removes the remains of interrupted operations: stages of this term and older ones except that of `keep`, the content
  * of the trash, and part files. Called when a term has formed, with the term before it. */
 must_check tck_status_t persistent_sweep(struct persistent *p, uint64_t term, struct version keep, struct error *err);
 
+/* Publishes do not delete this version of save_dir until another one or VERSION_NONE is given: it is being copied. */
+void persistent_pin(struct persistent *p, struct version version);
+
 /* ---- load ---------------------------------------------------------------------------------------------------- */
 
-/* All versions in save_dir and load_dir, each once: of two with the same name, the one of better standing. TCK_OK only
- * if both directories were listed completely. Blocking: reads manifests. */
+/* All versions in save_dir and load_dir or archive_dir, each once: of two with the same name, the one of better
+ * standing. TCK_OK only if both were listed completely, or if archive_dir was not and the newest version of save_dir is
+ * good: then `unread` says why, and the archive, into which only such versions are copied, has no newer one. Blocking:
+ * reads manifests. */
 must_check tck_status_t persistent_survey(struct persistent *p, struct survey *out, struct error *err);
 void survey_free(struct survey *survey);
 /* The good ones of them, newest first; the caller frees them. Warnings say what is wrong with the others. */
@@ -193,9 +205,9 @@ struct found_file {
     struct published which;    /* where it is */
     struct manifest_file file; /* its crcs are the caller's */
 };
-/* Finds the files of these shards of the version that a recovery has chosen, each in save_dir, or in load_dir if
- * save_dir has no good manifest of the version or lacks that file; files[i].shard says which. A manifest describes all
- * shards of the job, so each is read once for all of these, and only what it says about them is kept. Lists no
+/* Finds the files of these shards of the version that a recovery has chosen, each in save_dir, or in the second place
+ * if save_dir has no good manifest of the version or lacks that file; files[i].shard says which. A manifest describes
+ * all shards of the job, so each is read once for all of these, and only what it says about them is kept. Lists no
  * directory. Blocking. */
 void persistent_find(struct persistent *p, struct version version, struct found_file *files, uint32_t count);
 /* Reads one shard file of a published version into the item's slot; checks size, chunks and root against the manifest.

@@ -45,11 +45,11 @@ static tck_status_t probe(struct persistent *p, struct error *err)
         status = object_probe(object_folder_store(job), object_folder_call(job), name, &traits, err);
     }
     if (status != TCK_OK) {
-        return error_prefix(err, "find out what the server of save_dir can do");
+        return error_prefix(err, "find out what the server can do");
     }
     p->unconditional = !traits.honours_conditions;
     p->unchecked = !traits.checks_checksums;
-    if (p->unconditional) {
+    if (p->unconditional && p->terms == p) { /* an archive decides nothing */
         log_warn(
             "%s: the server ignores the condition \"only if absent\" (If-None-Match), so two starts of a job could "
             "both get it: only a job of one node may use this server",
@@ -86,7 +86,9 @@ tck_status_t objects_open(struct persistent *p, struct object_store *store, stru
     if (status == TCK_OK) { /* in a command without a loop, too: it may claim a term */
         status = probe(p, err);
     }
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", p->config->save_dir, p->config->job);
+    return status == TCK_OK
+               ? TCK_OK
+               : error_prefix(err, "%s %s, job %s", persistent_key(p), p->config->save_dir, p->config->job);
 }
 
 /* Leaves the job's folder closed if the store has nothing of the job. */
@@ -106,25 +108,33 @@ tck_status_t objects_find(struct persistent *p, struct object_store *store, stru
         }
         status = marker_find(p, err);
     }
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s, job %s", p->config->save_dir, p->config->job);
+    return status == TCK_OK
+               ? TCK_OK
+               : error_prefix(err, "%s %s, job %s", persistent_key(p), p->config->save_dir, p->config->job);
 }
 
 tck_status_t objects_open_load(struct persistent *p, struct object_store *store, struct error *err)
 {
     struct names names;
-    tck_status_t status = open_job(p, store, &p->load, err);
+    tck_status_t status = open_job(p, store, &p->second, err);
     if (status == TCK_OK) {
-        status = folder_list(&p->load, &names, err);
+        status = folder_list(&p->second, &names, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "load_dir %s", p->config->load_dir);
     }
     if (names.count == 0) {
         log_warn("load_dir %s has nothing of job %s: nothing to load from there", p->config->load_dir, p->config->job);
-        folder_close(&p->load);
+        folder_close(&p->second);
     }
     names_free(&names);
     return TCK_OK;
+}
+
+/* Nothing is asked of the server yet, which may be away. */
+tck_status_t objects_open_archive(struct persistent *p, struct object_store *store, struct error *err)
+{
+    return open_job(p, store, &p->second, err);
 }
 
 /* Keys do not become stale, but a directory as load_dir may. */

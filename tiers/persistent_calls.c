@@ -37,10 +37,14 @@ void persistent_unref(struct persistent *p)
     }
     kept_free(p->kept); /* their uploads are aborted by the next term's coordinator */
     audit_free(p->audit);
-    folder_close(&p->load);
+    folder_close(&p->second);
     folder_close(&p->job);
     pthread_mutex_destroy(&p->puts_lock);
     pthread_mutex_destroy(&p->versions_lock);
+    pthread_mutex_destroy(&p->second_lock);
+    if (p->second_store != NULL) {
+        p->second_store->ops->free(p->second_store);
+    }
     free(p);
 }
 

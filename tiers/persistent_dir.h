@@ -40,6 +40,13 @@ must_check tck_status_t dir_publish(struct persistent *p, const struct publish_a
                                     struct error *err);
 void dir_published(const struct persistent *p, struct version version);
 
+/* Makes the stage of a version, or finds it. */
+must_check tck_status_t stage_make(const struct persistent *p, struct version version, int *fd_out, struct error *err);
+
+/* ---- persistent_copy.c ----------------------------------------------------------------------------------------- */
+
+must_check tck_status_t dir_copy(struct persistent *p, const struct copy_source *source, struct error *err);
+
 /* ---- persistent_file.c ----------------------------------------------------------------------------------------- */
 
 /* Writes one shard file, in the pool and by uring.h. dir_fd is the caller's and must stay open until done. The file

@@ -65,16 +65,16 @@ static void find_in(const struct opened *o, const struct published *which, struc
     }
 }
 
-/* A version that cannot be read in load_dir may be the only copy, so that error outweighs its absence from save_dir. */
+/* A version that cannot be read in the second place may be the only copy, so that error outweighs its absence from
+ * save_dir. */
 static bool outweighs(const struct error *loaded, const struct error *saved)
 {
     return loaded->code == TCK_OK || (status_proves_damage(saved->code) && !status_proves_damage(loaded->code));
 }
 
-static void find_in_load_dir(const struct persistent *p, struct version version, struct found_file *files,
-                             uint32_t count)
+static void find_in_second(const struct persistent *p, struct version version, struct found_file *files, uint32_t count)
 {
-    struct published which = {.version = version, .from_load_dir = true};
+    struct published which = {.version = version, .from_second = true};
     struct opened o = open_published(p, &which);
     for (uint32_t i = 0; i < count; i++) {
         struct found_file loaded = {.shard = files[i].shard};
@@ -84,6 +84,19 @@ static void find_in_load_dir(const struct persistent *p, struct version version,
         }
     }
     opened_free(&o);
+}
+
+/* An archive that is away may have what save_dir lacks. */
+static void find_beside(struct persistent *p, struct version version, struct found_file *files, uint32_t count)
+{
+    struct error away;
+    if (second_find(p, &away) != TCK_OK) {
+        for (uint32_t i = 0; i < count; i++) {
+            files[i].outcome = status_proves_damage(files[i].outcome.code) ? away : files[i].outcome;
+        }
+    } else if (folder_is(second_place(p))) {
+        find_in_second(p, version, files, count);
+    }
 }
 
 void persistent_find(struct persistent *p, struct version version, struct found_file *files, uint32_t count)
@@ -96,8 +109,8 @@ void persistent_find(struct persistent *p, struct version version, struct found_
         found += files[i].outcome.code == TCK_OK;
     }
     opened_free(&o);
-    if (found < count && folder_is(&p->load)) {
-        find_in_load_dir(p, version, files, count);
+    if (found < count) {
+        find_beside(p, version, files, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         files[i].outcome.code = name_version(files[i].outcome.code, version, &files[i].outcome);
@@ -156,9 +169,12 @@ static void get_read(void *ctx, const struct error *outcome)
 static void get_open(void *ctx)
 {
     struct get *op = ctx;
-    struct version_dirs dirs = persistent_dirs(op->p);
     progress_begin(op->item->progress);
-    op->outcome.code = version_open(&dirs, &op->which, &op->dir, &op->outcome);
+    op->outcome.code = op->which.from_second ? second_find(op->p, &op->outcome) : TCK_OK;
+    if (op->outcome.code == TCK_OK) {
+        struct version_dirs dirs = persistent_dirs(op->p);
+        op->outcome.code = version_open(&dirs, &op->which, &op->dir, &op->outcome);
+    }
     progress_end(op->item->progress);
 }
 

@@ -28,6 +28,13 @@ struct term_addition {
     bool committed, ended_well;
 };
 
+/* A file of a published version that is to be copied. */
+struct copy_source {
+    struct version version;
+    const struct manifest_file *file;
+    const struct folder_file *from; /* open */
+};
+
 /* What depends on the kind of save_dir. All but put and resume block. */
 struct persistent_ops {
     /* Called before something that a stale save_dir would spoil, and before something is written there for later
@@ -56,6 +63,8 @@ struct persistent_ops {
     tck_status_t (*delete_version)(const struct persistent *p, struct version version, struct error *err);
     tck_status_t (*repair)(struct persistent *p, const struct published *which, const struct manifest_file *file,
                            const uint8_t *image, struct error *err);
+    /* Puts a copy of the file where publish looks for it, unless one is there already. */
+    tck_status_t (*copy)(struct persistent *p, const struct copy_source *source, struct error *err);
 };
 
 struct read_back_buffer;
@@ -66,6 +75,7 @@ struct read_back_buffers {
     uint32_t made, users;
 };
 
+#define DIR_MODE  0755 /* of directories that the configuration names */
 #define STAGE_DIR "stage"
 #define TRASH_DIR "trash"
 
@@ -73,6 +83,7 @@ struct read_back_buffers {
  * once and read by pool threads, too. */
 struct persistent {
     const struct persistent_ops *ops; /* of save_dir */
+    const struct persistent *terms;   /* whose terms count: itself, or in an archive the tier of save_dir */
     struct loop *loop;                /* NULL with pool and uring: only the blocking calls */
     struct pool *pool;
     const struct config *config;
@@ -85,6 +96,7 @@ struct persistent {
     pthread_mutex_t puts_lock;
     pthread_mutex_t versions_lock; /* of a store of objects: held while one is swept or gets its manifest */
     struct put *puts;              /* into a store of objects, under way; guarded by puts_lock */
+    struct version pinned;         /* not to be deleted by a publish; guarded by puts_lock */
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */
@@ -92,14 +104,18 @@ struct persistent {
     _Atomic uint64_t reserved_first, reserved_last; /* by this agent; 0: nothing */
     void (*moved)(void *ctx);
     void *moved_ctx;
-    struct folder job;        /* none with only_reads alone */
-    struct folder load;       /* <load_dir>/<job>; none, too, if it is the job's folder itself */
-    uint32_t refs;            /* the owner's and one per call under way */
-    bool closing;             /* persistent_free was called: uring is gone, and pool may be */
-    bool unconditional;       /* the server ignores conditions */
-    bool unchecked;           /* the server ignores checksums, so what was put is read back */
-    bool tidying;             /* older versions are being removed after a publish */
-    struct version tidy_next; /* published meanwhile: tidied next */
+    struct folder job; /* none with only_reads alone */
+    bool only_reads;
+    pthread_mutex_t second_lock;       /* held while archive_dir is looked for */
+    struct object_store *second_store; /* not opened yet; NULL: none was given */
+    struct folder second;              /* <load_dir>/<job> or <archive_dir>/<job>, to be read as second_place() */
+    _Atomic bool second_open;          /* false if it is the job's folder itself */
+    uint32_t refs;                     /* the owner's and one per call under way */
+    bool closing;                      /* persistent_free was called: uring is gone, and pool may be */
+    bool unconditional;                /* the server ignores conditions */
+    bool unchecked;                    /* the server ignores checksums, so what was put is read back */
+    bool tidying;                      /* older versions are being removed after a publish */
+    struct version tidy_next;          /* published meanwhile: tidied next */
 };
 
 /* Records that storage has made progress. */
@@ -125,6 +141,23 @@ struct metadata {
 must_check tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, struct error *err);
 /* Size and digests of .metadata in a folder, for the manifest: 0 bytes if it has none. The crcs are the caller's. */
 must_check tck_status_t metadata_describe(const struct folder *dir, struct manifest_file *out, struct error *err);
+
+/* ---- persistent_second.c: where versions are read from beside save_dir ------------------------------------------- */
+
+/* None while it is not open. Any thread. */
+const struct folder *second_place(const struct persistent *p);
+/* Looks for archive_dir if that is what is configured; before it is listed or read. An error if it is away. If it has
+ * nothing of the job, it stays none. Blocking; any thread. */
+must_check tck_status_t second_find(struct persistent *p, struct error *err);
+
+/* Reads a copied file back and compares it with its digests: TCK_OK if it is whole. */
+must_check tck_status_t copy_check(const struct persistent *p, const struct folder *dir, const char *name,
+                                   const struct manifest_file *file, struct error *err);
+/* The key that names the place that it writes to: save_dir or archive_dir. */
+static inline const char *persistent_key(const struct persistent *p)
+{
+    return p->terms == p ? "save_dir" : "archive_dir";
+}
 
 /* The directories of its published versions. */
 struct version_dirs persistent_dirs(const struct persistent *p);

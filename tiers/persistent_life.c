@@ -27,6 +27,7 @@ static const struct persistent_ops directory_ops = {
     .sweep = dir_sweep,
     .delete_version = dir_delete_version,
     .repair = dir_repair,
+    .copy = dir_copy,
 };
 
 static const struct persistent_ops objects_ops = {
@@ -44,6 +45,7 @@ static const struct persistent_ops objects_ops = {
     .sweep = objects_sweep,
     .delete_version = objects_delete_version,
     .repair = objects_repair,
+    .copy = objects_copy,
 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -61,7 +63,7 @@ static tck_status_t open_save_dir(struct persistent *p, const struct persistent_
     struct object_store *store = NULL;
     tck_status_t status = find_store(p->config->save_dir, setup->save_store, &store, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "save_dir %s", p->config->save_dir);
+        return error_prefix(err, "%s %s", persistent_key(p), p->config->save_dir);
     }
     p->ops = store != NULL ? &objects_ops : &directory_ops;
     if (store != NULL) {
@@ -74,23 +76,29 @@ static tck_status_t open_load_dir(struct persistent *p, const struct persistent_
 {
     struct object_store *store = NULL;
     const char *dir = p->config->load_dir;
+    p->second_store = setup->load_store;
     if (dir[0] == '\0' || (path_is_url(dir) && strcmp(dir, p->config->save_dir) == 0)) {
         return TCK_OK;
     }
-    tck_status_t status = find_store(dir, setup->load_store, &store, err);
+    tck_status_t status = find_store(dir, p->second_store, &store, err);
+    p->second_store = NULL;
     if (status != TCK_OK) {
         return error_prefix(err, "load_dir %s", dir);
     }
-    return store != NULL ? objects_open_load(p, store, err) : dir_open_load(p, err);
+    status = store != NULL ? objects_open_load(p, store, err) : dir_open_load(p, err);
+    atomic_store(&p->second_open, status == TCK_OK && folder_is(&p->second));
+    return status;
 }
 
 static tck_status_t open_workers(struct persistent *p, struct error *err)
 {
     tck_status_t status = TCK_OK;
-    if (p->job.fd >= 0 || p->load.fd >= 0) {
+    bool archive = p->config->archive_dir[0] != '\0'; /* which may be opened later */
+    bool objects = archive && (path_is_url(p->config->archive_dir) || p->second_store != NULL);
+    if (p->job.fd >= 0 || p->second.fd >= 0 || (archive && !objects)) {
         status = uring_new(p->loop, p->pool, URING_IF_ALLOWED, &p->uring, err);
     }
-    if (status == TCK_OK && (p->job.objects != NULL || p->load.objects != NULL)) {
+    if (status == TCK_OK && (p->job.objects != NULL || p->second.objects != NULL || objects)) {
         status = pool_new(p->loop, TRANSFERS, &p->transfers, err);
     }
     return status;
@@ -102,8 +110,11 @@ static tck_status_t open_all(struct persistent *p, const struct persistent_setup
     if (status == TCK_OK) {
         status = open_load_dir(p, setup, err);
     }
+    if (status == TCK_OK && setup->only_reads && !folder_is(&p->job)) {
+        status = second_find(p, err); /* all that there is */
+    }
     if (status == TCK_OK && setup->only_reads) {
-        return folder_is(&p->job) || folder_is(&p->load)
+        return folder_is(&p->job) || folder_is(second_place(p))
                    ? TCK_OK
                    : error_set(err, TCK_ERR_NOENT, "job %s has nothing in save_dir %s", p->config->job,
                                p->config->save_dir);
@@ -121,6 +132,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
         return error_set(err, TCK_ERR_NOMEM, "no memory for the persistent tier");
     }
     *p = (struct persistent){.ops = &directory_ops,
+                             .terms = setup->terms != NULL ? setup->terms : p,
                              .loop = setup->loop,
                              .pool = setup->pool,
                              .config = setup->config,
@@ -128,10 +140,12 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
                              .moved = setup->moved,
                              .moved_ctx = setup->moved_ctx,
                              .job = FOLDER_NONE,
-                             .load = FOLDER_NONE,
+                             .second = FOLDER_NONE,
+                             .only_reads = setup->only_reads,
                              .refs = 1};
     pthread_mutex_init(&p->puts_lock, NULL);
     pthread_mutex_init(&p->versions_lock, NULL);
+    pthread_mutex_init(&p->second_lock, NULL);
     atomic_store(&p->claim_seen, setup->claimed);
     tck_status_t status = open_all(p, setup, err);
     if (status != TCK_OK) {
@@ -155,7 +169,7 @@ void persistent_cancel(struct persistent *p)
 {
     if (p != NULL) {
         cancel(&p->job);
-        cancel(&p->load);
+        cancel(second_place(p));
     }
 }
 

@@ -13,9 +13,10 @@ struct version_dirs persistent_dirs(const struct persistent *p)
 {
     return (struct version_dirs){.job = p->config->job,
                                  .save_dir = p->config->save_dir,
-                                 .load_dir = p->config->load_dir,
+                                 .second_dir = config_second_dir(p->config),
+                                 .second_may_be_away = p->config->archive_dir[0] != '\0',
                                  .save = p->job,
-                                 .load = p->load};
+                                 .second = *second_place(p)};
 }
 
 tck_status_t name_version(tck_status_t status, struct version version, struct error *err)
@@ -99,9 +100,14 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
     if (status != TCK_OK) {
         return status;
     }
-    *out = (struct survey){.forgotten = list.forgotten};
+    *out = (struct survey){.forgotten = list.forgotten, .unread = list.unread};
     status = look_at_all(p, dirs, &list, out, err);
     version_list_free(&list);
+    if (status == TCK_OK && out->unread.code != TCK_OK &&
+        (out->count == 0 || out->candidates[0].standing != STANDING_GOOD)) {
+        *err = out->unread; /* it may have the newest version that is whole */
+        status = err->code;
+    }
     if (status != TCK_OK) {
         survey_free(out);
     }
@@ -109,17 +115,25 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
 }
 
 /* A version that vanishes during the survey was superseded, and its successor may not be in the listing: list again. */
-static tck_status_t survey_dirs(struct persistent *p, bool load_dir_too, struct survey *out, struct error *err)
+static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct survey *out, struct error *err)
 {
+    struct error away = {0};
+    if (second_too) {
+        away.code = second_find(p, &away);
+    }
     struct version_dirs dirs = persistent_dirs(p);
     struct survey survey = {0};
     tck_status_t status = TCK_ERR_BUSY;
-    dirs.load = load_dir_too ? dirs.load : FOLDER_NONE;
+    dirs.second = second_too && away.code == TCK_OK ? dirs.second : FOLDER_NONE;
+    dirs.away = away;
     for (int i = 0; i < LISTINGS_MAX && status == TCK_ERR_BUSY; i++) {
         status = survey_once(p, &dirs, &survey, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "list the published versions");
+    }
+    if (survey.unread.code != TCK_OK) {
+        log_warn("going on with save_dir alone, whose newest version is good: %s", survey.unread.text);
     }
     *out = survey;
     return TCK_OK;
@@ -152,7 +166,7 @@ static void warn_of(const struct persistent *p, const struct candidate *candidat
                                         [STANDING_DAMAGED] = "is no version"};
     char name[DIR_NAME_MAX];
     version_dir_name(candidate->which.version, name);
-    log_warn("%s/%s/%s %s: %s", candidate->which.from_load_dir ? p->config->load_dir : p->config->save_dir,
+    log_warn("%s/%s/%s %s: %s", candidate->which.from_second ? config_second_dir(p->config) : p->config->save_dir,
              p->config->job, name, texts[candidate->standing], candidate->why);
 }
 

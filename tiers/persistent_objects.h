@@ -17,6 +17,7 @@
 must_check tck_status_t objects_open(struct persistent *p, struct object_store *store, struct error *err);
 must_check tck_status_t objects_find(struct persistent *p, struct object_store *store, struct error *err);
 must_check tck_status_t objects_open_load(struct persistent *p, struct object_store *store, struct error *err);
+must_check tck_status_t objects_open_archive(struct persistent *p, struct object_store *store, struct error *err);
 must_check tck_status_t objects_open_again(struct persistent *p, struct error *err);
 must_check tck_status_t objects_secret(struct persistent *p, struct secret *out, struct error *err);
 
@@ -38,6 +39,10 @@ void objects_give_up(struct persistent *p);
 /* As dir_read_file. */
 must_check tck_status_t objects_read_file(struct persistent *p, const struct folder *dir, const char *name,
                                           struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err);
+
+/* ---- object_copy.c --------------------------------------------------------------------------------------------- */
+
+must_check tck_status_t objects_copy(struct persistent *p, const struct copy_source *source, struct error *err);
 
 /* ---- object_publish.c, object_delete.c, object_repair.c -------------------------------------------------------- */
 

@@ -14,14 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIR_MODE   0755
 #define AUDIT_MODE 0640
 
 /* ---- directories ----------------------------------------------------------------------------------------------- */
 
 /* Explains why save_dir can be neither made nor opened; errnum is the errno of the attempt. */
-static tck_status_t refuse_save_dir(const char *path, int errnum, struct error *err)
+static tck_status_t refuse_save_dir(const struct persistent *p, int errnum, struct error *err)
 {
+    const char *path = p->config->save_dir;
     char missing[CONFIG_PATH];
     struct stat st;
     path_first_missing(path, missing, sizeof(missing));
@@ -30,8 +30,8 @@ static tck_status_t refuse_save_dir(const char *path, int errnum, struct error *
     }
     if (errnum == ENOENT) {
         return error_set(err, TCK_ERR_NOENT,
-                         "%s does not exist, and only the last component of save_dir is created: mount or create it",
-                         missing);
+                         "%s does not exist, and only the last component of %s is created: mount or create it", missing,
+                         persistent_key(p));
     }
     if (errnum == ENOTDIR) {
         return error_set(err, TCK_ERR_IO, "it, or a component of its path, is not a directory: choose another one");
@@ -46,19 +46,21 @@ static tck_status_t refuse_save_dir(const char *path, int errnum, struct error *
 
 /* save_dir is the user's. It is made only if its parent exists: a missing parent is a file system that is not mounted,
  * and a directory made in its place would fill the root disk. A symbolic link in the path is the user's choice. */
-static tck_status_t make_save_dir(const char *path, int *fd_out, struct error *err)
+static tck_status_t make_save_dir(const struct persistent *p, int *fd_out, struct error *err)
 {
+    const char *path = p->config->save_dir;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && (mkdir(path, DIR_MODE) == 0 || errno == EEXIST)) {
         fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
     if (fd < 0) {
-        tck_status_t status = refuse_save_dir(path, errno, err);
-        error_prefix(err, "save_dir %s", path);
+        tck_status_t status = refuse_save_dir(p, errno, err);
+        error_prefix(err, "%s %s", persistent_key(p), path);
         return status;
     }
     if (path_is_memory(path)) {
-        log_warn("save_dir %s is on a file system in memory, so what is saved there is lost with the node", path);
+        log_warn("%s %s is on a file system in memory, so what is saved there is lost with the node", persistent_key(p),
+                 path);
     }
     *fd_out = fd;
     return TCK_OK;
@@ -95,7 +97,7 @@ static tck_status_t open_job_dir(struct persistent *p, struct error *err)
 {
     const struct config *config = p->config;
     int save_fd = -1;
-    tck_status_t status = make_save_dir(config->save_dir, &save_fd, err);
+    tck_status_t status = make_save_dir(p, &save_fd, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -105,11 +107,11 @@ static tck_status_t open_job_dir(struct persistent *p, struct error *err)
         status = find_claimed_dir(p, save_fd, err);
     }
     if (status == TCK_ERR_DENIED && faccessat(save_fd, ".", W_OK, AT_EACCESS) != 0) {
-        status = refuse_save_dir(config->save_dir, errno, err);
+        status = refuse_save_dir(p, errno, err);
     }
     close(save_fd);
     if (status != TCK_OK) {
-        error_prefix(err, "save_dir %s, job %s", config->save_dir, config->job);
+        error_prefix(err, "%s %s, job %s", persistent_key(p), config->save_dir, config->job);
     }
     return status;
 }
@@ -132,15 +134,15 @@ tck_status_t dir_open_load(struct persistent *p, struct error *err)
         return error_set(err, status, "load_dir %s cannot be opened: %m: mount it, or leave the key out",
                          config->load_dir);
     }
-    tck_status_t status = safe_fs_open_dir(dir_fd, config->job, &p->load.fd, err);
+    tck_status_t status = safe_fs_open_dir(dir_fd, config->job, &p->second.fd, err);
     close(dir_fd);
     if (status == TCK_ERR_NOENT) {
         log_warn("load_dir %s has no directory %s: nothing to load from there", config->load_dir, config->job);
         return TCK_OK;
     }
-    if (status == TCK_OK && is_same_dir(p->load.fd, p->job.fd)) {
-        close(p->load.fd);
-        p->load.fd = -1;
+    if (status == TCK_OK && is_same_dir(p->second.fd, p->job.fd)) {
+        close(p->second.fd);
+        p->second.fd = -1;
     }
     return status;
 }
@@ -343,10 +345,10 @@ static void keep_marker(const struct persistent *p)
 tck_status_t dir_open_load_again(struct persistent *p, struct error *err)
 {
     struct error why = {0};
-    if (p->load.fd >= 0 && is_stale(p->load.fd)) {
+    if (p->config->load_dir[0] != '\0' && p->second.fd >= 0 && is_stale(p->second.fd)) {
         int fd = -1;
         tck_status_t status = open_dir_again(p->config->load_dir, p->config->job, &fd, &why);
-        status = status == TCK_OK ? put_in_place(fd, p->load.fd, &why) : status;
+        status = status == TCK_OK ? put_in_place(fd, p->second.fd, &why) : status;
         if (status != TCK_OK) {
             return stale_error("load_dir", &why, err);
         }

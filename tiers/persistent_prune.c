@@ -90,11 +90,31 @@ static struct history history_of(const struct persistent *p, struct version vers
     struct history history = {0};
     struct error ignored;
     while (history_add(&history, version)) {
-        if (term_restored(p, version.term, &version, &ignored) != TCK_OK) {
+        if (term_restored(p->terms, version.term, &version, &ignored) != TCK_OK) {
             break;
         }
     }
     return history;
+}
+
+void persistent_pin(struct persistent *p, struct version version)
+{
+    pthread_mutex_lock(&p->puts_lock);
+    p->pinned = version;
+    pthread_mutex_unlock(&p->puts_lock);
+}
+
+static size_t drop_pinned(struct persistent *p, struct published *versions, size_t count)
+{
+    size_t kept = 0;
+    pthread_mutex_lock(&p->puts_lock);
+    for (size_t i = 0; i < count; i++) {
+        if (!version_is(versions[i].version, p->pinned)) {
+            versions[kept++] = versions[i];
+        }
+    }
+    pthread_mutex_unlock(&p->puts_lock);
+    return kept;
 }
 
 static size_t keep_surplus(const struct history *history, struct published *versions, size_t count, uint32_t keep)
@@ -127,7 +147,7 @@ tck_status_t prune_superseded(struct persistent *p, struct version published, ui
         return status;
     }
     struct history history = history_of(p, published);
-    count = keep_surplus(&history, versions, count, keep);
+    count = drop_pinned(p, versions, keep_surplus(&history, versions, count, keep));
     if (count > 0) {
         struct error ignored = {0}; /* logged already; the next publish tries again */
         (void)remove_versions(p, versions, count, &ignored);

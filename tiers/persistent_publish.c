@@ -92,49 +92,60 @@ tck_status_t print_manifest(const struct manifest *manifest, char **text_out, si
     return TCK_OK;
 }
 
-static void publish_or_find(struct publish *op, struct error *err)
+static tck_status_t publish_or_find(struct persistent *p, const struct publish_ask *ask, struct error *err)
 {
-    const struct manifest *manifest = op->ask.manifest;
+    const struct manifest *manifest = ask->manifest;
     char name[DIR_NAME_MAX];
     version_dir_name(manifest->version, name);
-    tck_status_t status = op->p->ops->open_to_publish(op->p, err);
+    tck_status_t status = p->ops->open_to_publish(p, err);
     if (status == TCK_OK) {
-        status = find_published(op->p, manifest, err);
+        status = find_published(p, manifest, err);
     }
     if (status == TCK_ERR_NOENT) {
-        status = op->p->ops->publish(op->p, &op->ask, name, err);
-        if (status == TCK_ERR_EXIST &&
-            op->p->job.objects != NULL) { /* published meanwhile, perhaps by a lost attempt */
-            status = find_published(op->p, manifest, err);
+        status = p->ops->publish(p, ask, name, err);
+        if (status == TCK_ERR_EXIST && p->job.objects != NULL) { /* published meanwhile, perhaps by a lost attempt */
+            status = find_published(p, manifest, err);
         }
     }
     if (status != TCK_OK) {
-        error_prefix(err, "publish %s/%s/%s", op->p->config->save_dir, op->p->config->job, name);
-        return;
+        return error_prefix(err, "publish %s/%s/%s", p->config->save_dir, p->config->job, name);
     }
-    op->p->ops->published(op->p, manifest->version);
+    p->ops->published(p, manifest->version);
     failpoint(publish, done);
-    *err = (struct error){.code = TCK_OK};
+    return TCK_OK;
 }
 
 static void publish_work(void *ctx)
 {
     struct publish *op = ctx;
     progress_begin(op->ask.progress);
-    publish_or_find(op, &op->outcome);
+    op->outcome.code = publish_or_find(op->p, &op->ask, &op->outcome);
     progress_end(op->ask.progress);
 }
 
 /* None of this can undo the publish, so failures are only logged. */
-static void tidy_work(void *ctx)
+static void tidy(struct persistent *p, struct version version, uint32_t keep)
 {
-    struct publish *op = ctx;
-    struct persistent *p = op->p;
     struct error err = {0};
     failpoint(publish, tidying);
-    if (prune_superseded(p, op->version, op->keep, &err) != TCK_OK) {
+    if (prune_superseded(p, version, keep, &err) != TCK_OK) {
         log_warn("older versions cannot be removed: %s", err.text);
     }
+}
+
+tck_status_t persistent_publish_now(struct persistent *p, const struct publish_ask *ask, struct error *err)
+{
+    tck_status_t status = publish_or_find(p, ask, err);
+    if (status == TCK_OK) {
+        tidy(p, ask->manifest->version, p->config->max_ckpt_num);
+    }
+    return status;
+}
+
+static void tidy_work(void *ctx)
+{
+    const struct publish *op = ctx;
+    tidy(op->p, op->version, op->keep);
 }
 
 static void publish_free(struct publish *op)

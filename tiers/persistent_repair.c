@@ -185,9 +185,10 @@ tck_status_t dir_repair(struct persistent *p, const struct published *which, con
     tck_status_t status = TCK_OK;
     version_dir_name(which->version, name);
     snprintf(what, sizeof(what), "%s/%s", name, file->name);
-    if (m.buffer == NULL || which->from_load_dir) {
-        status = which->from_load_dir ? error_set(err, TCK_ERR_DENIED, "it is in load_dir, which is never changed")
-                                      : error_set(err, TCK_ERR_NOMEM, "no memory to repair with");
+    if (m.buffer == NULL || which->from_second) {
+        status = which->from_second
+                     ? error_set(err, TCK_ERR_DENIED, "it is not in save_dir, and only files there are repaired")
+                     : error_set(err, TCK_ERR_NOMEM, "no memory to repair with");
     } else {
         status = audit_intent(p->audit, AUDIT_REPAIR, what, err);
     }

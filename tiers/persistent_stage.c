@@ -42,7 +42,7 @@ static void put_finish(struct put *op)
 }
 
 /* Several agents make the same stage at the same time; each finds it or makes it. */
-static tck_status_t make_stage(const struct persistent *p, struct version version, int *fd_out, struct error *err)
+tck_status_t stage_make(const struct persistent *p, struct version version, int *fd_out, struct error *err)
 {
     char name[DIR_NAME_MAX];
     int parent_fd = -1;
@@ -65,7 +65,7 @@ static void put_prepare(void *ctx)
         op->outcome.code = audit_intent(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
     }
     if (op->outcome.code == TCK_OK) {
-        op->outcome.code = make_stage(op->p, op->item.version, &op->stage_fd, &op->outcome);
+        op->outcome.code = stage_make(op->p, op->item.version, &op->stage_fd, &op->outcome);
     }
     progress_end(op->item.progress);
     failpoint(stage, made);

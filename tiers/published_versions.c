@@ -54,7 +54,7 @@ static bool lists(const struct version_list *list, const struct published *which
 {
     for (size_t i = 0; i < list->count; i++) {
         const struct published *other = &list->versions[i];
-        if (other->from_load_dir == which->from_load_dir && version_is(other->version, which->version)) {
+        if (other->from_second == which->from_second && version_is(other->version, which->version)) {
             return true;
         }
     }
@@ -63,13 +63,13 @@ static bool lists(const struct version_list *list, const struct published *which
 
 /* A network file system may list a directory as it was some time ago. The newest version that was reported to a trainer
  * is still found, because LATEST names it, and a lookup by name is not answered from the listing. */
-static tck_status_t add_latest(const struct folder *job, bool from_load_dir, uint64_t forgotten,
+static tck_status_t add_latest(const struct folder *job, bool from_second, uint64_t forgotten,
                                struct version_list *list, struct error *err)
 {
     char name[DIR_NAME_MAX];
     struct folder dir;
     struct error why;
-    struct published which = {.from_load_dir = from_load_dir};
+    struct published which = {.from_second = from_second};
     tck_status_t status = TCK_OK;
     if (job->objects != NULL) { /* whose listings are never out of date */
         return TCK_OK;
@@ -177,7 +177,7 @@ static tck_status_t list_names(const struct folder *job, struct names *out, stru
 
 /* ---- all ------------------------------------------------------------------------------------------------------- */
 
-static tck_status_t list_dir(const struct folder *job, bool from_load_dir, struct version_list *list, struct error *err)
+static tck_status_t list_dir(const struct folder *job, bool from_second, struct version_list *list, struct error *err)
 {
     struct names names = {0};
     uint64_t forgotten = 0;
@@ -185,26 +185,46 @@ static tck_status_t list_dir(const struct folder *job, bool from_load_dir, struc
     if (status == TCK_OK) {
         status = list_names(job, &names, err);
     }
-    if (!from_load_dir) {
+    if (!from_second) {
         list->forgotten = forgotten;
     } else if (forgotten < list->forgotten) {
         forgotten = list->forgotten;
     }
     for (size_t i = 0; i < names.count && status == TCK_OK; i++) {
-        struct published which = {.from_load_dir = from_load_dir};
+        struct published which = {.from_second = from_second};
         if (version_dir_parse(names.names[i], &which.version) && which.version.term > forgotten) {
             status = append(list, which, err);
         }
     }
     names_free(&names);
-    return status == TCK_OK ? add_latest(job, from_load_dir, forgotten, list, err) : status;
+    return status == TCK_OK ? add_latest(job, from_second, forgotten, list, err) : status;
 }
 
 static int compare_published(const void *a, const void *b)
 {
     const struct published *x = a, *y = b;
     int order = version_cmp(y->version, x->version);
-    return order != 0 ? order : (int)x->from_load_dir - (int)y->from_load_dir;
+    return order != 0 ? order : (int)x->from_second - (int)y->from_second;
+}
+
+static tck_status_t list_second(const struct version_dirs *dirs, struct version_list *list, struct error *err)
+{
+    size_t before = list->count;
+    struct error why = dirs->away;
+    if (why.code == TCK_OK && folder_is(&dirs->second)) {
+        why.code = list_dir(&dirs->second, true, list, &why);
+        if (why.code != TCK_OK) {
+            error_prefix(&why, "%.200s/%s", dirs->second_dir, dirs->job);
+        }
+    }
+    if (why.code != TCK_OK && dirs->second_may_be_away) {
+        list->count = before;
+        list->unread = why;
+    } else if (why.code != TCK_OK) {
+        *err = why;
+        return why.code;
+    }
+    return TCK_OK;
 }
 
 tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err)
@@ -213,11 +233,8 @@ tck_status_t version_list(const struct version_dirs *dirs, struct version_list *
     tck_status_t status = !folder_is(&dirs->save) ? TCK_OK : list_dir(&dirs->save, false, &list, err);
     if (status != TCK_OK) {
         error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
-    } else if (folder_is(&dirs->load)) {
-        status = list_dir(&dirs->load, true, &list, err);
-        if (status != TCK_OK) {
-            error_prefix(err, "%.200s/%s", dirs->load_dir, dirs->job);
-        }
+    } else {
+        status = list_second(dirs, &list, err);
     }
     if (status != TCK_OK) {
         version_list_free(&list);
@@ -240,7 +257,7 @@ void version_list_free(struct version_list *list)
 
 static const struct folder *parent_of(const struct version_dirs *dirs, const struct published *which)
 {
-    return which->from_load_dir ? &dirs->load : &dirs->save;
+    return which->from_second ? &dirs->second : &dirs->save;
 }
 
 tck_status_t version_open(const struct version_dirs *dirs, const struct published *which, struct folder *out,
@@ -250,7 +267,7 @@ tck_status_t version_open(const struct version_dirs *dirs, const struct publishe
     const struct folder *parent = parent_of(dirs, which);
     version_dir_name(which->version, name);
     if (!folder_is(parent)) {
-        return error_set(err, TCK_ERR_NOENT, "%s: there is no load_dir", name);
+        return error_set(err, TCK_ERR_NOENT, "%s: the job has no directory there", name);
     }
     return folder_open(parent, name, out, err);
 }

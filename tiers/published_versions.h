@@ -15,26 +15,29 @@
 #include "tiers/folder.h"
 #include "tiers/manifest.h"
 
-/* <save_dir>/<job> and <load_dir>/<job>, both open, if there are any. */
+/* <save_dir>/<job> and beside it <load_dir>/<job> or <archive_dir>/<job>, open, if there are any. */
 struct version_dirs {
-    const char *job, *save_dir, *load_dir;
-    struct folder save, load;
+    const char *job, *save_dir, *second_dir;
+    bool second_may_be_away; /* it is archive_dir: a listing of it that fails is not the end of the call */
+    struct error away;       /* of opening it; code TCK_OK: it is open, or has nothing of the job */
+    struct folder save, second;
 };
 
 struct published {
     struct version version;
-    bool from_load_dir;
+    bool from_second;
 };
 
 struct version_list {
     uint64_t forgotten; /* by save_dir: versions of terms up to this one do not count and are left out */
     size_t count;
     struct published *versions; /* owned; newest first; of two of the same version that of save_dir first */
+    struct error unread;        /* why archive_dir was not listed, which may have others; code TCK_OK: it was */
 };
 
-/* The subdirectories of both directories that have a version's name, and the version that LATEST names if a listing is
- * out of date and lacks it; an error unless both are listed completely. They are only candidates: version_look checks
- * each. Versions forgotten in load_dir by its own file are left out, too. */
+/* The subdirectories of both places that have a version's name, and the version that LATEST names if a listing is
+ * out of date and lacks it; an error unless both are listed completely, except as `unread` says. They are only
+ * candidates: version_look checks each. Versions forgotten in the second place by its own file are left out, too. */
 must_check tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err);
 void version_list_free(struct version_list *list);
 

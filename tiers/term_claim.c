@@ -29,8 +29,8 @@ static tck_status_t claim_one(const struct persistent *p, uint64_t term, const s
 }
 
 /* With follows, only if no term was claimed since `seen` was the newest. */
-static tck_status_t claim_from(const struct persistent *p, const struct term_claim *claim, uint64_t *term_out,
-                               bool *full_out, struct error *err)
+static tck_status_t claim_from(struct persistent *p, const struct term_claim *claim, uint64_t *term_out, bool *full_out,
+                               struct error *err)
 {
     uint64_t term = 0, newest = 0;
     tck_status_t status = term_lowest_free(p, claim->at_least, &term, err);

@@ -77,8 +77,8 @@ tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct
     uint64_t forgotten = 0, forgotten_there = 0; /* of save_dir, of load_dir */
     tck_status_t status = commit_notes_read(&p->job, term, &forgotten, &notes, err);
     forgotten_there = forgotten;
-    if (status == TCK_OK && folder_is(&p->load)) {
-        status = commit_notes_read(&p->load, term, &forgotten_there, &notes, err);
+    if (status == TCK_OK && p->config->load_dir[0] != '\0' && folder_is(second_place(p))) { /* archives have no terms */
+        status = commit_notes_read(second_place(p), term, &forgotten_there, &notes, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "look for notes of commits");

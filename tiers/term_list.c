@@ -94,13 +94,28 @@ tck_status_t term_list_below(const struct folder *job, uint64_t term, struct ter
     return TCK_OK;
 }
 
-/* load_dir, too: versions of a higher term would hide ours. */
-tck_status_t term_lowest_free(const struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
+/* Versions of a higher term in the second place would hide ours. An archive that is away is no obstacle once save_dir
+ * has a term: what is copied into it is of such terms. */
+static tck_status_t newest_in_second(struct persistent *p, bool first, uint64_t *term_out, struct error *err)
+{
+    struct error why = {0};
+    tck_status_t status = second_find(p, &why);
+    if (status == TCK_OK && folder_is(second_place(p))) {
+        status = term_list_newest(second_place(p), term_out, &why);
+    }
+    if (status != TCK_OK && (first || p->config->archive_dir[0] == '\0')) {
+        *err = why;
+        return status;
+    }
+    return TCK_OK;
+}
+
+tck_status_t term_lowest_free(struct persistent *p, uint64_t at_least, uint64_t *term_out, struct error *err)
 {
     uint64_t newest = 0, loaded = 0;
     tck_status_t status = term_list_newest(&p->job, &newest, err);
-    if (status == TCK_OK && folder_is(&p->load)) {
-        status = term_list_newest(&p->load, &loaded, err);
+    if (status == TCK_OK) {
+        status = newest_in_second(p, newest == 0, &loaded, err);
     }
     if (status != TCK_OK) {
         return status;

@@ -318,7 +318,7 @@ static tck_status_t measure_versions(const struct cli *cli, struct persistent *p
         bytes += manifest.files[i].bytes;
     }
     for (size_t i = 0; i < count; i++) {
-        published += !list[i].from_load_dir;
+        published += !list[i].from_second;
     }
     if (status == TCK_OK && count > 0) {
         manifest_free(&manifest);

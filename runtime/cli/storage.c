@@ -144,7 +144,10 @@ static tck_status_t hung(const struct config *config, const struct storage_job *
     }
     return error_set(err, TCK_ERR_TIMEDOUT,
                      "storage hangs: save_dir %s%s%s has not answered for %u ms (storage_timeout_ms)", config->save_dir,
-                     config->load_dir[0] == '\0' ? "" : ", or load_dir ", config->load_dir, config->storage_timeout_ms);
+                     config_second_dir(config)[0] == '\0' ? ""
+                     : config->archive_dir[0] != '\0'     ? ", or archive_dir "
+                                                          : ", or load_dir ",
+                     config_second_dir(config), config->storage_timeout_ms);
 }
 
 /* Waits for bytes of the report; 0: none came for limit_ms. */

@@ -17,7 +17,8 @@ struct storage_job {
     storage_work_fn *work;
     const void *ctx;
     enum storage_use use;
-    const char *elsewhere; /* what else may hang; save_dir and load_dir then have their own time limits. Or NULL */
+    const char
+        *elsewhere; /* what else may hang; save_dir and the second place then have their own time limits. Or NULL */
 };
 
 /* Runs the work; the caller frees the answer. TCK_ERR_NOENT: the job has nothing on storage (nothing is created then).

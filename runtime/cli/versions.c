@@ -10,7 +10,14 @@
 
 /* ---- ls ------------------------------------------------------------------------------------------------------ */
 
-static json_t *row_json(struct persistent *persistent, const struct published *of)
+static void add_place(const struct cli *cli, json_t *item, const struct published *which)
+{
+    bool archive = cli->config.archive_dir[0] != '\0';
+    json_add_bool(item, "from_load_dir", which->from_second && !archive);
+    json_add_bool(item, "from_archive_dir", which->from_second && archive);
+}
+
+static json_t *row_json(const struct cli *cli, struct persistent *persistent, const struct published *of)
 {
     json_t *item = json_object();
     json_t *version = json_object();
@@ -20,7 +27,7 @@ static json_t *row_json(struct persistent *persistent, const struct published *o
     json_add_u64(version, "term", of->version.term);
     json_add_u64(version, "step", of->version.step);
     json_add(item, "version", version);
-    json_add_bool(item, "from_load_dir", of->from_load_dir);
+    add_place(cli, item, of);
     if (persistent_manifest(persistent, of, &manifest, &err) == TCK_OK) {
         bytes = manifest.metadata.bytes;
         for (size_t i = 0; i < manifest.file_count; i++) {
@@ -36,7 +43,7 @@ static json_t *row_json(struct persistent *persistent, const struct published *o
     return item;
 }
 
-static json_t *unfit_json(const struct candidate *candidate)
+static json_t *unfit_json(const struct cli *cli, const struct candidate *candidate)
 {
     static const char *const standings[] = {[STANDING_GOOD] = "good",
                                             [STANDING_UNREADABLE] = "unreadable",
@@ -47,7 +54,7 @@ static json_t *unfit_json(const struct candidate *candidate)
     json_add_u64(version, "term", candidate->which.version.term);
     json_add_u64(version, "step", candidate->which.version.step);
     json_add(item, "version", version);
-    json_add_bool(item, "from_load_dir", candidate->which.from_load_dir);
+    add_place(cli, item, &candidate->which);
     json_add_str(item, "standing", standings[candidate->standing]);
     json_add_str(item, "why", candidate->why);
     return item;
@@ -58,7 +65,7 @@ static tck_status_t survey_versions(const struct cli *cli, struct persistent *pe
                                     json_t *answer, struct error *err)
 {
     struct survey survey = {0};
-    (void)cli, (void)ctx;
+    (void)ctx;
     tck_status_t status = persistent_survey(persistent, &survey, err);
     if (status != TCK_OK) {
         return status;
@@ -68,7 +75,7 @@ static tck_status_t survey_versions(const struct cli *cli, struct persistent *pe
         const struct candidate *candidate = &survey.candidates[i];
         bool good = candidate->standing == STANDING_GOOD;
         json_add(good ? published : unfit, NULL,
-                 good ? row_json(persistent, &candidate->which) : unfit_json(candidate));
+                 good ? row_json(cli, persistent, &candidate->which) : unfit_json(cli, candidate));
     }
     json_add_bool(answer, "ok", json_len(unfit) == 0);
     json_add(answer, "published", published);
@@ -115,7 +122,9 @@ static void print_published(const json_t *published)
             printf("  %-14s UNREADABLE: %s\n", version, text_of(item, "error"));
         } else {
             printf("  %-14s %-20s %s in %" PRIu64 " files%s\n", version, when, bytes, number_of(item, "files"),
-                   flag_of(item, "from_load_dir") ? " (load_dir)" : "");
+                   flag_of(item, "from_load_dir")      ? " (load_dir)"
+                   : flag_of(item, "from_archive_dir") ? " (archive_dir)"
+                                                       : "");
         }
     }
 }

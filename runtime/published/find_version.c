@@ -106,19 +106,30 @@ static tck_status_t open_job_dir(const char *key, const char *below, const char 
 static void close_dirs(struct version_dirs *dirs)
 {
     folder_close(&dirs->save);
-    folder_close(&dirs->load);
+    folder_close(&dirs->second);
 }
 
 /* The directories must be closed even after an error. */
 static tck_status_t open_dirs(const struct config *config, struct version_dirs *out, struct error *err)
 {
     tck_status_t status = TCK_OK;
-    *out = (struct version_dirs){config->job, config->save_dir, config->load_dir, FOLDER_NONE, FOLDER_NONE};
+    const char *second_dir = config_second_dir(config);
+    *out = (struct version_dirs){.job = config->job,
+                                 .save_dir = config->save_dir,
+                                 .second_dir = second_dir,
+                                 .second_may_be_away = config->archive_dir[0] != '\0',
+                                 .save = FOLDER_NONE,
+                                 .second = FOLDER_NONE};
     if (config->save_dir[0] != '\0') {
         status = open_job_dir("save_dir", config->save_dir, config->job, &out->save, err);
     }
-    if (status == TCK_OK && config->load_dir[0] != '\0' && strcmp(config->load_dir, config->save_dir) != 0) {
-        status = open_job_dir("load_dir", config->load_dir, config->job, &out->load, err);
+    if (status != TCK_OK || second_dir[0] == '\0' || strcmp(second_dir, config->save_dir) == 0) {
+        return status;
+    }
+    status = open_job_dir(config_second_key(config), second_dir, config->job, &out->second, err);
+    if (status != TCK_OK && out->second_may_be_away) {
+        out->away = *err;
+        status = TCK_OK;
     }
     return status;
 }
@@ -127,13 +138,14 @@ static tck_status_t open_dirs(const struct config *config, struct version_dirs *
 
 static tck_status_t nothing_found(const struct config *config, struct version wanted, struct error *err)
 {
-    bool two = config->save_dir[0] != '\0' && config->load_dir[0] != '\0';
+    const char *second_dir = config_second_dir(config);
+    bool two = config->save_dir[0] != '\0' && second_dir[0] != '\0';
     char what[32] = "nothing";
     if (wanted.step != TCK_NEWEST) {
         snprintf(what, sizeof(what), "no step %" PRIu64, wanted.step);
     }
     return error_set(err, TCK_ERR_NOENT, "job %s has published %s in %.160s%s%.160s", config->job, what,
-                     config->save_dir, two ? " or " : "", config->load_dir);
+                     config->save_dir, two ? " or " : "", second_dir);
 }
 
 /* Removes the versions that are not wanted from the list. */
@@ -156,7 +168,7 @@ static tck_status_t take(const struct version_dirs *dirs, const struct published
 {
     char name[DIR_NAME_MAX], path[CONFIG_PATH + CONFIG_NAME + 2 + DIR_NAME_MAX];
     version_dir_name(which->version, name);
-    snprintf(path, sizeof(path), "%s/%s/%s", which->from_load_dir ? dirs->load_dir : dirs->save_dir, dirs->job, name);
+    snprintf(path, sizeof(path), "%s/%s/%s", which->from_second ? dirs->second_dir : dirs->save_dir, dirs->job, name);
     if (look->standing != STANDING_GOOD) {
         *err = look->why;
         if (look->standing == STANDING_DAMAGED) {
@@ -191,13 +203,21 @@ static tck_status_t choose(const struct config *config, const struct version_dir
             *again_out = look.standing != STANDING_FOREIGN;
         }
         first = first.code == TCK_OK ? why : first;
-        bool other = i + 1 < list->count &&
-                     version_is(list->versions[i].version, list->versions[i + 1].version); /* in load_dir, too */
+        if (list->unread.code != TCK_OK) { /* the archive may have one that is whole, and newer than the next one */
+            break;
+        }
+        bool other = i + 1 < list->count && version_is(list->versions[i].version,
+                                                       list->versions[i + 1].version); /* in the second place, too */
         if (unread.code != TCK_OK && !other) {
             *err = unread;
             return error_prefix(err, "the newest version of job %s cannot be read, and no older one is taken",
                                 config->job);
         }
+    }
+    if (list->unread.code != TCK_OK) {
+        *err = list->unread;
+        *again_out = true;
+        return error_prefix(err, "%s may have a version that is whole, and cannot be read", config_second_key(config));
     }
     *err = first;
     return first.code == TCK_OK ? TCK_OK : error_prefix(err, "no version of job %s can be read", config->job);
@@ -215,8 +235,8 @@ static tck_status_t find_once(const struct config *config, struct version wanted
     *again_out = status != TCK_OK;
     if (status == TCK_OK) {
         keep_wanted(&list, wanted);
-        status =
-            list.count == 0 ? nothing_found(config, wanted, err) : choose(config, &dirs, &list, out, again_out, err);
+        bool none = list.count == 0 && list.unread.code == TCK_OK;
+        status = none ? nothing_found(config, wanted, err) : choose(config, &dirs, &list, out, again_out, err);
     }
     version_list_free(&list);
     close_dirs(&dirs);
@@ -308,8 +328,9 @@ tck_status_t find_by_path(const char *path, uint32_t limit_ms, struct found *out
 
 tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
 {
-    bool two = config->save_dir[0] != '\0' && config->load_dir[0] != '\0';
-    if (config->save_dir[0] == '\0' && config->load_dir[0] == '\0') {
+    const char *second_dir = config_second_dir(config);
+    bool two = config->save_dir[0] != '\0' && second_dir[0] != '\0';
+    if (config->save_dir[0] == '\0' && second_dir[0] == '\0') {
         return error_set(err, TCK_ERR_CONFIG, "neither save_dir nor load_dir is configured");
     }
     struct search *s = calloc(1, sizeof(*s));
@@ -320,6 +341,6 @@ tck_status_t find_version(const struct config *config, struct version wanted, st
     s->wanted = wanted;
     tck_status_t status = search_within(s, config->storage_timeout_ms, out, err);
     return status == TCK_ERR_TIMEDOUT ? error_prefix(err, "job %s in %.160s%s%.160s", config->job, config->save_dir,
-                                                     two ? " or " : "", config->load_dir)
+                                                     two ? " or " : "", second_dir)
                                       : status;
 }

@@ -71,7 +71,23 @@ static void take_survey(struct persistent *p, struct stored_look *look, const st
     }
 }
 
-static void list_versions(struct persistent *p, struct stored_look *look)
+static bool has_step(const struct survey *survey, uint64_t step)
+{
+    for (size_t i = 0; i < survey->count; i++) {
+        if (survey->candidates[i].which.version.step == step && survey->candidates[i].standing == STANDING_GOOD) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An older step that is asked for may be in the archive alone, which could not be listed. */
+static bool may_be_missed(const struct survey *survey, uint64_t step)
+{
+    return survey->unread.code != TCK_OK && step != TCK_NEWEST && !has_step(survey, step);
+}
+
+static void list_versions(struct persistent *p, uint64_t step, struct stored_look *look)
 {
     struct survey survey = {0};
     if (persistent_survey(p, &survey, &look->list_err) != TCK_OK) {
@@ -80,6 +96,11 @@ static void list_versions(struct persistent *p, struct stored_look *look)
     }
     look->view.forgotten = survey.forgotten;
     take_survey(p, look, &survey);
+    if (may_be_missed(&survey, step)) {
+        look->list_err = survey.unread;
+        look->view.complete = false;
+        look->view.why = look->list_err.text;
+    }
     survey_free(&survey);
 }
 
@@ -126,8 +147,8 @@ static void find_commits(const struct recoveries_setup *needs, uint64_t term, st
 struct listing {
     struct storage_op storage;
     const struct recoveries_setup *needs;
-    struct recover *r; /* NULL: it is over, or continues without this listing, because that hangs */
-    uint64_t term;
+    struct recover *r;   /* NULL: it is over, or continues without this listing, because that hangs */
+    uint64_t term, step; /* that is to be restored */
     struct stored_look look;
 };
 
@@ -138,7 +159,7 @@ static void look_at_storage(void *ctx)
     progress_begin(&l->storage.progress);
     find_poisoned(l->needs, l->term, &l->look);
     find_commits(l->needs, l->term, &l->look);
-    list_versions(l->needs->persistent, &l->look);
+    list_versions(l->needs->persistent, l->step, &l->look);
     progress_end(&l->storage.progress);
 }
 
@@ -278,7 +299,7 @@ void recover_drop_listing(struct recover *r)
 static bool start_listing(struct listing *l, struct recover *r)
 {
     const struct recoveries_setup *needs = &r->all->needs;
-    *l = (struct listing){.needs = needs, .r = r, .term = r->tc->world.term};
+    *l = (struct listing){.needs = needs, .r = r, .term = r->tc->world.term, .step = r->step};
     l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
     storage_begin(&l->storage, needs->storage_ops, NULL);
     if (pool_submit(needs->io, look_at_storage, on_listed, l) != TCK_OK) {

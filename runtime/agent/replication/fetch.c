@@ -51,6 +51,7 @@ struct fetch {
     struct tier_item item;
     struct published published; /* storage: the version, and the file in it */
     struct manifest_file file;  /* its crcs are owned */
+    struct error first;         /* of the read from save_dir, if archive_dir is tried after it */
     struct error outcome;
 };
 
@@ -320,18 +321,34 @@ static void start_pull(struct fetch *x)
 
 static void load(struct fetch *x);
 
+/* The copy in the archive has the same bytes. If it proves to be of no use, what was wrong with the first one counts;
+ * but one that cannot be read now is not taken for absent. */
+static bool load_from_archive(struct fetch *x, const struct error *why)
+{
+    const char *archive_dir = x->all->needs.config->archive_dir;
+    if (archive_dir[0] == '\0' || x->published.from_second) {
+        return false;
+    }
+    log_warn("%s: reading it from archive_dir %s", why->text, archive_dir);
+    x->first = *why;
+    x->published.from_second = true;
+    load(x);
+    return true;
+}
+
 /* The transfer may have caused the mismatch, and the file may be the only copy, so it is read once more. */
 static void loaded(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
     struct error err = *outcome;
-    if (err.code != TCK_ERR_CORRUPT || x->again || storage_ignored(&x->storage) || *x->all->needs.leaving) {
-        fetched(x, &err);
-        return;
+    bool ends = err.code == TCK_OK || storage_ignored(&x->storage) || *x->all->needs.leaving;
+    if (!ends && err.code == TCK_ERR_CORRUPT && !x->again) {
+        x->again = true;
+        log_warn("%s: reading it again", err.text);
+        load(x);
+    } else if (ends || !load_from_archive(x, &err)) {
+        fetched(x, status_proves_damage(err.code) && x->first.code != TCK_OK ? &x->first : &err);
     }
-    x->again = true;
-    log_warn("%s: reading it again", err.text);
-    load(x);
 }
 
 static void load(struct fetch *x)

@@ -257,10 +257,10 @@ static bool repair(struct storage_scrub *ss)
                   "still restore it");
         return false;
     }
-    ss->image = ss->which.from_load_dir ? NULL : same_in_memory(ss);
+    ss->image = ss->which.from_second ? NULL : same_in_memory(ss);
     if (ss->image == NULL) {
-        log_damage_stays(ss, ss->which.from_load_dir ? "files in load_dir are never changed"
-                                                     : "this version is no longer in this node's memory");
+        log_damage_stays(ss, ss->which.from_second ? "only files in save_dir are rewritten"
+                                                   : "this version is no longer in this node's memory");
         return false;
     }
     return start(ss, "the repair of a file", repair_work, repair_done);

@@ -1094,7 +1094,7 @@ Test(versions, versions_of_load_dir_are_read_from_its_store)
     snprintf(objects_config.load_dir, sizeof(objects_config.load_dir), "s3://other");
     cr_assert_eq(persistent_new(&setup, &other, &objects_err), TCK_OK, "%s", objects_err.text);
     cr_assert_eq(persistent_list(other, &list, &count, &objects_err), TCK_OK);
-    cr_assert(count == 1 && list[0].from_load_dir);
+    cr_assert(count == 1 && list[0].from_second);
     cr_assert_eq(persistent_verify(other, &list[0], &objects_err), TCK_OK, "%s", objects_err.text);
     free(list);
     persistent_free(other);

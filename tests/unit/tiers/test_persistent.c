@@ -791,7 +791,7 @@ Test(persistent, damaged_file_stays_as_it_is_if_memory_lacks_the_chunk_too)
 
 Test(persistent, nothing_is_repaired_in_load_dir)
 {
-    struct published which = {.version = {1, 100}, .from_load_dir = true};
+    struct published which = {.version = {1, 100}, .from_second = true};
     struct manifest_file file = {.bytes = 4096};
     cr_assert_eq(persistent_repair(tier, &which, &file, NULL, NULL), TCK_ERR_DENIED);
 }
@@ -2030,7 +2030,7 @@ Test(persistent_open, reads_from_load_dir_and_never_writes_there)
 
     cr_assert_eq(persistent_list(tier, &versions, &count, NULL), TCK_OK);
     cr_assert_eq(count, 1);
-    cr_assert(versions[0].from_load_dir);
+    cr_assert(versions[0].from_second);
     cr_assert_eq(persistent_verify(tier, &versions[0], NULL), TCK_OK);
     cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
     cr_assert_eq(persistent_claim_term(tier, 1, &term, NULL), TCK_OK);
@@ -2040,7 +2040,7 @@ Test(persistent_open, reads_from_load_dir_and_never_writes_there)
     free(versions);
     cr_assert_eq(persistent_list(tier, &versions, &count, NULL), TCK_OK);
     cr_assert_eq(count, 2);
-    cr_assert_not(versions[0].from_load_dir);
+    cr_assert_not(versions[0].from_second);
     free(versions);
 }
 
@@ -2066,7 +2066,7 @@ Test(persistent_open, a_version_of_load_dir_that_cannot_be_read_is_not_lost)
     before_read = NULL;
     persistent_find(tier, version, &found, 1);
     cr_assert_eq(found.outcome.code, TCK_OK, "%s", found.outcome.text);
-    cr_assert(found.which.from_load_dir);
+    cr_assert(found.which.from_second);
     free(found.file.crcs);
 }
 
@@ -2171,7 +2171,7 @@ Test(persistent_open, a_file_that_save_dir_lacks_is_found_in_load_dir_and_the_ot
     persistent_find(tier, version, found, 2);
     for (uint32_t i = 0; i < 2; i++) {
         cr_assert_eq(found[i].outcome.code, TCK_OK, "%s", found[i].outcome.text);
-        cr_assert_eq(found[i].which.from_load_dir, i == 0);
+        cr_assert_eq(found[i].which.from_second, i == 0);
         free(found[i].file.crcs);
     }
 }

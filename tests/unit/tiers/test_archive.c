@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A version is copied from one place to an archive in another one, manifest last, and is read from whichever place is
+ * newest and whole. Both are stores of objects in memory, or the archive is a directory. */
+#include "tiers/archive.h"
+
+#include "objects_rig.h"
+
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LARGE_BYTES ((9u * CHUNK_BYTES) + 4096u)
+#define SMALL_BYTES 8192u
+#define FILES       2u
+
+static const struct version one = {1, 10}, two = {1, 20}, three = {1, 30};
+static struct persistent *tier; /* of save_dir */
+static struct object_store *there;
+static struct archive *archive;
+static struct error err;
+static char dir[256];
+
+static tck_status_t open_second(void)
+{
+    struct object_store *client = there != NULL ? memory_store_client(there) : NULL;
+    persistent_free(tier);
+    const struct persistent_setup setup = {
+        .config = &objects_config, .save_store = memory_store_client(objects_store), .load_store = client};
+    tier = NULL;
+    return persistent_new(&setup, &tier, &err);
+}
+
+static void begin_with(struct object_store *store)
+{
+    objects_begin();
+    there = store;
+    objects_config.max_archive_num = 1;
+    objects_config.storage_timeout_ms = 10000;
+    objects_config.storage_verify = SWITCH_ON;
+    tier = NULL;
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    store = store != NULL ? memory_store_client(store) : NULL;
+    cr_assert_eq(archive_new(&objects_config, tier, store, &archive, &err), TCK_OK);
+}
+
+static void run_command(const char *command)
+{
+    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): paths that the test chose */
+}
+
+/* Where the audit file of an archive in a store of objects is. */
+static void make_runtime_dir(void)
+{
+    char here[128], command[256];
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    snprintf(objects_config.runtime_dir, sizeof(objects_config.runtime_dir), "%s/archive_run.%d", here, (int)getpid());
+    snprintf(command, sizeof(command), "mkdir -p '%.200s/" OBJECTS_JOB "/n0'", objects_config.runtime_dir);
+    run_command(command);
+}
+
+static void begin_objects(void)
+{
+    struct object_store *store = memory_store_new();
+    snprintf(dir, sizeof(dir), "s3://archive");
+    begin_with(store);
+    make_runtime_dir();
+    snprintf(objects_config.archive_dir, sizeof(objects_config.archive_dir), "%s", dir);
+    archive_free(archive);
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_new(&objects_config, tier, memory_store_client(there), &archive, &err), TCK_OK);
+}
+
+static void end(void)
+{
+    archive_free(archive);
+    persistent_free(tier);
+    if (there != NULL) {
+        there->ops->free(there);
+    }
+    objects_end();
+}
+
+static void end_objects(void)
+{
+    char command[256];
+    snprintf(command, sizeof(command), "rm -rf '%.200s'", objects_config.runtime_dir);
+    end();
+    run_command(command);
+}
+
+TestSuite(archive, .init = begin_objects, .fini = end_objects, .timeout = 60);
+
+static struct manifest manifest_of(struct version version, uint8_t **images)
+{
+    struct manifest m = {
+        .job = OBJECTS_JOB, .version = version, .world_size = 1, .wall_ms = version.step, .file_count = FILES};
+    m.files = calloc(FILES, sizeof(*m.files));
+    for (uint32_t i = 0; i < FILES; i++) {
+        uint64_t bytes = i == 0 ? LARGE_BYTES : SMALL_BYTES;
+        images[i] = malloc(bytes);
+        for (uint64_t at = 0; at < bytes; at += 8) {
+            uint64_t word = at * 0x9e3779b97f4a7c15u + i + 1000 * version.step;
+            memcpy(images[i] + at, &word, sizeof(word));
+        }
+        m.files[i] = (struct manifest_file){.shard = {9, i}, .bytes = bytes};
+        m.files[i].crcs = calloc(chunk_count(bytes), sizeof(uint32_t));
+        m.files[i].root = digest_image(images[i], bytes, m.files[i].crcs);
+        manifest_file_name(m.files[i].shard, m.files[i].name);
+    }
+    return m;
+}
+
+static const char *key_of(struct version version, const char *name)
+{
+    static char keys[4][OBJECT_KEY_MAX];
+    static unsigned next;
+    char *out = keys[next++ % 4];
+    snprintf(out, OBJECT_KEY_MAX, OBJECTS_JOB "/v%012" PRIu64 ".t%" PRIu64 "/%s", version.step, version.term, name);
+    return out;
+}
+
+static const char *shard_key(struct version version, uint32_t number)
+{
+    char name[MANIFEST_FILE_NAME];
+    manifest_file_name((struct hash128){9, number}, name);
+    return key_of(version, name);
+}
+
+/* Publishes a version in save_dir. */
+static void make(struct version version)
+{
+    uint8_t *images[FILES];
+    char *text;
+    size_t len;
+    struct manifest m = manifest_of(version, images);
+    for (uint32_t i = 0; i < FILES; i++) {
+        memory_store_set(objects_store, shard_key(version, i), images[i], m.files[i].bytes);
+        free(images[i]);
+    }
+    cr_assert_eq(manifest_print(&m, &text, &len, &err), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, key_of(version, MANIFEST_NAME), text, len);
+    free(text);
+    manifest_free(&m);
+}
+
+static tck_status_t copy(struct version version)
+{
+    struct manifest m;
+    tck_status_t status = archive_manifest(archive, version, &m, &err);
+    cr_assert_eq(status, TCK_OK, "%s", err.text);
+    for (uint32_t i = 0; i < m.file_count && status == TCK_OK; i++) {
+        status = archive_copy(archive, version, &m.files[i], &err);
+    }
+    if (status == TCK_OK) {
+        status = archive_publish(archive, &m, version.term, &err);
+    }
+    manifest_free(&m);
+    return status;
+}
+
+static struct version newest(void)
+{
+    struct version version = {9, 9};
+    uint64_t wall_ms;
+    cr_assert_eq(archive_newest(archive, &version, &wall_ms, &err), TCK_OK, "%s", err.text);
+    return version;
+}
+
+static void expect_newest(struct version version)
+{
+    struct version found = newest();
+    cr_assert(version_is(found, version), "%" PRIu64 ".%" PRIu64, found.term, found.step);
+}
+
+/* What a recovery sees: the newest version, which is whole. */
+static void expect_restorable(struct version version, bool from_second)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert(count > 0 && version_is(list[0].version, version));
+    cr_assert_eq(list[0].from_second, from_second);
+    cr_assert_eq(persistent_verify(tier, &list[0], &err), TCK_OK, "%s", err.text);
+    free(list);
+}
+
+static void fail_there(unsigned ops, const char *key, enum memory_fault fault)
+{
+    const struct memory_failure failure = {.ops = ops, .key = key, .fault = fault, .count = UINT32_MAX};
+    memory_store_fail(there, &failure);
+}
+
+Test(archive, a_copy_is_published_last_and_is_the_same_version)
+{
+    make(one);
+    expect_newest(VERSION_NONE);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    expect_newest(one);
+    cr_assert_eq(memory_store_uploads(there), 0);
+}
+
+Test(archive, a_version_that_save_dir_has_lost_is_found_in_the_archive)
+{
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    expect_restorable(one, false);
+    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    expect_restorable(one, true);
+}
+
+Test(archive, a_version_that_is_damaged_in_save_dir_is_found_in_the_archive)
+{
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    expect_restorable(one, true);
+}
+
+Test(archive, the_newer_of_both_places_counts)
+{
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    make(two);
+    expect_restorable(two, false);
+}
+
+Test(archive, an_interrupted_copy_is_no_version_and_the_next_one_sends_only_the_rest)
+{
+    struct manifest m;
+    make(one);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], &err), TCK_OK, "%s", err.text);
+    manifest_free(&m);
+    expect_newest(VERSION_NONE);
+    uint64_t sent = memory_store_sent(there);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    cr_assert_lt(memory_store_sent(there) - sent, LARGE_BYTES / 2);
+    expect_newest(one);
+}
+
+Test(archive, a_version_is_not_published_without_all_of_its_files)
+{
+    struct manifest m;
+    make(one);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], &err), TCK_OK, "%s", err.text);
+    cr_assert_neq(archive_publish(archive, &m, 1, &err), TCK_OK);
+    manifest_free(&m);
+    expect_newest(VERSION_NONE);
+}
+
+Test(archive, what_is_damaged_in_save_dir_is_not_copied)
+{
+    make(one);
+    memory_store_damage(objects_store, shard_key(one, 0), CHUNK_BYTES + 5);
+    cr_assert_eq(copy(one), TCK_ERR_CORRUPT, "%s", err.text);
+    expect_newest(VERSION_NONE);
+}
+
+Test(archive, what_a_copy_supersedes_is_deleted_in_the_archive_alone)
+{
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    make(two);
+    cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
+    cr_assert_not(memory_store_has(there, key_of(one, MANIFEST_NAME)));
+    cr_assert(memory_store_has(objects_store, key_of(one, MANIFEST_NAME)));
+}
+
+Test(archive, what_an_interrupted_copy_has_left_is_deleted_by_the_next_publish)
+{
+    struct manifest m;
+    make(one);
+    make(two);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[1], &err), TCK_OK, "%s", err.text);
+    manifest_free(&m);
+    cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
+    cr_assert_not(memory_store_has(there, shard_key(one, 1)));
+}
+
+Test(archive, one_that_is_away_is_no_obstacle_while_save_dir_has_a_good_newest_version)
+{
+    make(one);
+    fail_there(~0u, "", MEMORY_DENIED);
+    expect_restorable(one, false);
+}
+
+Test(archive, one_that_is_away_may_have_what_save_dir_lacks)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    fail_there(~0u, "", MEMORY_DENIED);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED, "save_dir has nothing");
+    make(one);
+    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED, "its only version is damaged");
+}
+
+Test(archive, a_file_that_only_an_archive_that_is_away_may_have_is_not_lost)
+{
+    struct found_file found = {.shard = {9, 1}};
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    fail_there(~0u, "", MEMORY_DENIED);
+    persistent_find(tier, one, &found, 1);
+    cr_assert_eq(found.outcome.code, TCK_ERR_DENIED, "%s", found.outcome.text);
+    memory_store_heal(there);
+    persistent_find(tier, one, &found, 1);
+    cr_assert_eq(found.outcome.code, TCK_OK, "%s", found.outcome.text);
+    cr_assert(found.which.from_second);
+    free(found.file.crcs);
+}
+
+Test(archive, the_terms_of_an_empty_save_dir_are_above_those_in_the_archive)
+{
+    uint64_t term = 0;
+    const struct version old = {7, 10};
+    make(old);
+    cr_assert_eq(copy(old), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, key_of(old, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, shard_key(old, 0), NULL, 0);
+    memory_store_set(objects_store, shard_key(old, 1), NULL, 0);
+    fail_there(~0u, "", MEMORY_DENIED);
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_ERR_DENIED, "its terms are not known");
+    memory_store_heal(there);
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(term, 8);
+    fail_there(~0u, "", MEMORY_DENIED);
+    cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "save_dir has a term now: %s", err.text);
+}
+
+/* ---- a directory ----------------------------------------------------------------------------------------------- */
+
+static const char *below(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof(path), "%s/" OBJECTS_JOB "/%s", dir, name);
+    return path;
+}
+
+static void begin_directory(void)
+{
+    begin_with(NULL);
+    char here[128];
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    snprintf(dir, sizeof(dir), "%s/archive.%d", here, (int)getpid());
+    snprintf(objects_config.archive_dir, sizeof(objects_config.archive_dir), "%s", dir);
+    archive_free(archive);
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_new(&objects_config, tier, NULL, &archive, &err), TCK_OK);
+}
+
+static void end_directory(void)
+{
+    char command[512];
+    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+    run_command(command);
+    end();
+}
+
+TestSuite(archive_dir, .init = begin_directory, .fini = end_directory, .timeout = 60);
+
+Test(archive_dir, gets_whole_versions_and_nothing_stays_in_the_stage)
+{
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    expect_newest(one);
+    cr_assert_eq(access(below("v000000000010.t1/manifest.json"), F_OK), 0);
+    cr_assert_neq(access(below("stage/1-10"), F_OK), 0);
+    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    expect_restorable(one, true);
+}
+
+Test(archive_dir, an_interrupted_copy_is_no_version_and_is_swept)
+{
+    struct manifest m;
+    make(one);
+    make(two);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], &err), TCK_OK, "%s", err.text);
+    manifest_free(&m);
+    expect_newest(VERSION_NONE);
+    cr_assert_eq(access(below("stage/1-10"), F_OK), 0);
+    cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
+    cr_assert_neq(access(below("stage/1-10"), F_OK), 0);
+    expect_newest(two);
+}
+
+Test(archive_dir, a_file_of_an_earlier_attempt_is_kept_only_if_it_is_whole)
+{
+    struct manifest m;
+    make(one);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[1], &err), TCK_OK, "%s", err.text);
+    char path[512], name[MANIFEST_FILE_NAME + 16];
+    snprintf(name, sizeof(name), "stage/1-10/%s", m.files[1].name);
+    snprintf(path, sizeof(path), "%s", below(name));
+    FILE *file = fopen(path, "r+e");
+    cr_assert_not_null(file);
+    fputs("other", file);
+    fclose(file);
+    manifest_free(&m);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    expect_restorable(one, true);
+}
+
+Test(archive_dir, one_that_is_not_mounted_is_an_error_and_not_empty)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    snprintf(objects_config.archive_dir, sizeof(objects_config.archive_dir), "%s/missing/archive", dir);
+    cr_assert_eq(open_second(), TCK_OK, "the tier opens without it: %s", err.text);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_IO);
+    make(three);
+    expect_restorable(three, false);
+}
+
+Test(archive_dir, a_version_that_is_being_copied_is_not_pruned_by_a_publish)
+{
+    objects_config.max_ckpt_num = 1;
+    make(one);
+    persistent_pin(tier, one);
+    for (uint64_t step = 20; step <= 30; step += 10) {
+        uint8_t *images[FILES];
+        struct manifest m = manifest_of((struct version){1, step}, images);
+        make(m.version);
+        const struct publish_ask ask = {.manifest = &m, .term = 1};
+        cr_assert_eq(persistent_publish_now(tier, &ask, &err), TCK_OK, "%s", err.text);
+        for (uint32_t i = 0; i < FILES; i++) {
+            free(images[i]);
+        }
+        manifest_free(&m);
+    }
+    cr_assert(memory_store_has(objects_store, key_of(one, MANIFEST_NAME)));
+    cr_assert_not(memory_store_has(objects_store, key_of(two, MANIFEST_NAME)));
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies of published versions in archive_dir. */
+#include "tiers/archive.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "tiers/persistent_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct archive {
+    struct config config; /* of the tier `to`: its save_dir is archive_dir */
+    struct persistent *from, *to;
+    pthread_mutex_t lock; /* held while it is opened */
+    atomic_bool canceled;
+    struct object_store *store;
+    _Atomic uint64_t moved_ms;
+};
+
+static void moved(void *ctx)
+{
+    struct archive *archive = ctx;
+    atomic_store(&archive->moved_ms, clock_ms());
+}
+
+uint64_t archive_moved_ms(const struct archive *archive)
+{
+    return atomic_load(&archive->moved_ms);
+}
+
+/* A store of objects cannot append. */
+static void name_audit_file(const struct config *from, struct config *to)
+{
+    char path[2 * CONFIG_PATH];
+    if (path_is_url(to->save_dir)) {
+        snprintf(path, sizeof(path), "%s/%s/%s/archive.jsonl", from->runtime_dir, from->job, from->node);
+    } else {
+        snprintf(path, sizeof(path), "%s/%s/audit.%s.jsonl", to->save_dir, to->job, to->node);
+    }
+    snprintf(to->audit_file_path, sizeof(to->audit_file_path), "%.*s", (int)sizeof(to->audit_file_path) - 1, path);
+}
+
+tck_status_t archive_new(const struct config *config, struct persistent *from, struct object_store *store,
+                         struct archive **out, struct error *err)
+{
+    struct archive *archive = calloc(1, sizeof(*archive));
+    if (archive == NULL) {
+        if (store != NULL) {
+            store->ops->free(store);
+        }
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the archive");
+    }
+    archive->config = *config;
+    archive->from = from;
+    archive->store = store;
+    memcpy(archive->config.save_dir, config->archive_dir, sizeof(archive->config.save_dir));
+    archive->config.archive_dir[0] = archive->config.load_dir[0] = '\0';
+    archive->config.max_ckpt_num = config->max_archive_num;
+    name_audit_file(config, &archive->config);
+    pthread_mutex_init(&archive->lock, NULL);
+    *out = archive;
+    return TCK_OK;
+}
+
+void archive_free(struct archive *archive)
+{
+    if (archive != NULL) {
+        persistent_free(archive->to);
+        if (archive->store != NULL) {
+            archive->store->ops->free(archive->store);
+        }
+        pthread_mutex_destroy(&archive->lock);
+        free(archive);
+    }
+}
+
+void archive_cancel(struct archive *archive)
+{
+    if (archive != NULL) {
+        atomic_store(&archive->canceled, true);
+        pthread_mutex_lock(&archive->lock);
+        persistent_cancel(archive->to);
+        pthread_mutex_unlock(&archive->lock);
+    }
+}
+
+/* It may be away when the agent starts, so each call tries until it is open. */
+static tck_status_t open_it(struct archive *archive, struct error *err)
+{
+    tck_status_t status = TCK_OK;
+    pthread_mutex_lock(&archive->lock);
+    if (atomic_load(&archive->canceled)) {
+        status = error_set(err, TCK_ERR_CANCELED, "the archive is closing");
+    } else if (archive->to == NULL) {
+        const struct persistent_setup setup = {.config = &archive->config,
+                                               .moved = moved,
+                                               .moved_ctx = archive,
+                                               .terms = archive->from,
+                                               .save_store = archive->store};
+        archive->store = NULL;
+        status = persistent_new(&setup, &archive->to, err);
+    }
+    pthread_mutex_unlock(&archive->lock);
+    return status;
+}
+
+tck_status_t archive_newest(struct archive *archive, struct version *out, uint64_t *wall_ms_out, struct error *err)
+{
+    struct published *list = NULL;
+    struct manifest manifest = {0};
+    size_t count = 0;
+    tck_status_t status = open_it(archive, err);
+    if (status == TCK_OK) {
+        status = persistent_list(archive->to, &list, &count, err);
+    }
+    if (status == TCK_OK && count > 0) {
+        status = persistent_manifest(archive->to, &list[0], &manifest, err);
+    }
+    if (status == TCK_OK) {
+        *out = count > 0 ? list[0].version : VERSION_NONE;
+        *wall_ms_out = manifest.wall_ms;
+        manifest_free(&manifest);
+    }
+    free(list);
+    return status;
+}
+
+tck_status_t archive_manifest(struct archive *archive, struct version version, struct manifest *out, struct error *err)
+{
+    const struct published which = {.version = version};
+    return persistent_manifest(archive->from, &which, out, err);
+}
+
+tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
+                          struct error *err)
+{
+    struct version_dirs dirs = persistent_dirs(archive->from);
+    const struct published which = {.version = version};
+    struct folder dir = FOLDER_NONE;
+    struct folder_file from = FOLDER_FILE_NONE;
+    tck_status_t status = open_it(archive, err);
+    if (status == TCK_OK) {
+        status = version_open(&dirs, &which, &dir, err);
+    }
+    if (status == TCK_OK) {
+        status = folder_open_file(&dir, file->name, &from, err);
+    }
+    if (status == TCK_OK) {
+        const struct copy_source source = {.version = version, .file = file, .from = &from};
+        status = archive->to->ops->copy(archive->to, &source, err);
+    }
+    folder_file_close(&from);
+    folder_close(&dir);
+    return status;
+}
+
+tck_status_t archive_publish(struct archive *archive, const struct manifest *manifest, uint64_t term, struct error *err)
+{
+    const struct publish_ask ask = {.manifest = manifest, .term = term};
+    struct error why = {0};
+    tck_status_t status = open_it(archive, err);
+    if (status == TCK_OK) {
+        status = persistent_publish_now(archive->to, &ask, err);
+    }
+    if (status == TCK_OK && persistent_sweep(archive->to, term, VERSION_NONE, &why) != TCK_OK) {
+        log_warn("%s: what interrupted copies have left stays for now: %s", archive->config.save_dir, why.text);
+    }
+    return status;
+}

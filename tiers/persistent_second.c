@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The place beside save_dir from which versions are read. load_dir must be there when the tier is opened. archive_dir
+ * may be away, then and at any later time: it is looked for when it is needed, and what save_dir has goes on without
+ * it. */
+#include "tiers/persistent_dir.h"
+#include "tiers/persistent_objects.h"
+
+#include "base/bounded.h"
+#include "base/path.h"
+#include "tiers/object/s3_store.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const struct folder *second_place(const struct persistent *p)
+{
+    static const struct folder none = {.fd = -1};
+    return atomic_load(&p->second_open) ? &p->second : &none;
+}
+
+/* ---- archive_dir in a directory, which may hang ---------------------------------------------------------------- */
+
+struct search {
+    char path[CONFIG_PATH], job[CONFIG_NAME];
+    bool makes;
+    int fd; /* the job's directory; -1: there is none */
+    tck_status_t status;
+    struct error error;
+};
+
+/* As save_dir, it is made if only its last component is missing. */
+static int open_place(const struct search *s)
+{
+    int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && s->makes && (mkdir(s->path, DIR_MODE) == 0 || errno == EEXIST)) {
+        fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    return fd;
+}
+
+static void search(void *job)
+{
+    struct search *s = job;
+    struct names names = {0};
+    int fd = open_place(s);
+    if (fd < 0) { /* whatever the reason is, it is not "there is no version" */
+        s->status = error_set(&s->error, errno == ENOENT ? TCK_ERR_IO : status_of_errno(errno), "cannot be opened: %m");
+        return;
+    }
+    s->status = safe_fs_open_dir(fd, s->job, &s->fd, &s->error);
+    close(fd);
+    if (s->status == TCK_OK) {
+        s->status = safe_fs_list(s->fd, &names, &s->error);
+        names_free(&names);
+    }
+    s->status = s->status == TCK_ERR_NOENT ? TCK_OK : s->status;
+}
+
+static void drop_search(void *job)
+{
+    struct search *s = job;
+    if (s->fd >= 0) {
+        close(s->fd);
+    }
+    free(s);
+}
+
+/* Takes over fd. A descriptor that is open already keeps its number, since pool threads use it. */
+static tck_status_t take_directory(struct persistent *p, int fd, struct error *err)
+{
+    struct stat open_dir, found;
+    if (!atomic_load(&p->second_open)) {
+        p->second.fd = fd;
+        return TCK_OK;
+    }
+    bool same = fstat(p->second.fd, &open_dir) == 0 && fstat(fd, &found) == 0 && open_dir.st_dev == found.st_dev &&
+                open_dir.st_ino == found.st_ino;
+    int rc = same ? 0 : dup3(fd, p->second.fd, O_CLOEXEC);
+    tck_status_t status = rc < 0 ? error_set(err, status_of_errno(errno), "replace a descriptor: %m") : TCK_OK;
+    close(fd);
+    return status;
+}
+
+static tck_status_t find_directory(struct persistent *p, struct error *err)
+{
+    struct search *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to look for it");
+    }
+    memcpy(s->path, p->config->archive_dir, sizeof(s->path));
+    memcpy(s->job, p->config->job, sizeof(s->job));
+    s->makes = !p->only_reads;
+    s->fd = -1;
+    const struct bounded_work work = {.work = search, .drop = drop_search, .job = s};
+    tck_status_t status = bounded_do(&work, p->config->storage_timeout_ms / 2, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = s->status;
+    if (status != TCK_OK) {
+        *err = s->error;
+    } else if (s->fd >= 0) {
+        status = take_directory(p, s->fd, err);
+        s->fd = -1;
+        atomic_store(&p->second_open, status == TCK_OK || atomic_load(&p->second_open));
+    }
+    drop_search(s);
+    return status;
+}
+
+/* ---- both ------------------------------------------------------------------------------------------------------ */
+
+/* No request is made: those that follow have their own time limits. */
+static tck_status_t find_objects(struct persistent *p, struct error *err)
+{
+    struct object_store *store = p->second_store;
+    if (atomic_load(&p->second_open)) {
+        return TCK_OK;
+    }
+    p->second_store = NULL;
+    tck_status_t status = store != NULL ? TCK_OK : s3_store_new(p->config->archive_dir, &store, err);
+    if (status == TCK_OK) {
+        status = objects_open_archive(p, store, err);
+    }
+    atomic_store(&p->second_open, status == TCK_OK);
+    return status;
+}
+
+tck_status_t second_find(struct persistent *p, struct error *err)
+{
+    const char *dir = p->config->archive_dir;
+    if (dir[0] == '\0') {
+        return TCK_OK;
+    }
+    pthread_mutex_lock(&p->second_lock);
+    bool objects = path_is_url(dir) || p->second_store != NULL || p->second.objects != NULL;
+    tck_status_t status = objects ? find_objects(p, err) : find_directory(p, err);
+    pthread_mutex_unlock(&p->second_lock);
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", dir);
+}
