@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 
 #include "agent/client_requests.h"
+#include "agent/drain/archiver.h"
 #include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
@@ -174,6 +175,7 @@ static void on_slow_tick(void *ctx)
         remove_leftovers(agent);
     }
     storage_tick(agent->storage_ops);
+    archiver_tick(agent->archiver);
     scrub_tick(agent->scrub);
     trainers_show_health_to_all(agent->trainers); /* the number of missing copies may have changed */
     idle_exit_tick(agent->idle_exit);
@@ -274,6 +276,7 @@ void agent_free(struct agent *agent)
     pool_free(agent->pool);
     pool_free(agent->io);
     pool_free(agent->claiming);
+    archiver_free(agent->archiver);
     persistent_free(agent->persistent);
     scrub_free(agent->scrub);
     pressure_free(agent->pressure);

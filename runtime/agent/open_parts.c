@@ -6,6 +6,7 @@
 #include "agent/actions.h"
 #include "agent/client_requests.h"
 #include "agent/command/command_requests.h"
+#include "agent/drain/archiver.h"
 #include "agent/drain/drain.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/ipc/presence.h"
@@ -330,6 +331,12 @@ static tck_status_t open_trainers(struct agent *agent, struct error *err)
     return status;
 }
 
+static bool archives(const void *ctx)
+{
+    const struct agent *agent = ctx;
+    return archiver_is_busy(agent->archiver);
+}
+
 static bool awaits_trainers(const void *ctx)
 {
     const struct agent *agent = ctx;
@@ -344,7 +351,9 @@ static tck_status_t open_ends(struct agent *agent, struct error *err)
                                          .clients = &agent->clients,
                                          .term = &agent->term_context,
                                          .metadata = agent->metadata,
-                                         .fdstore = agent->fdstore};
+                                         .fdstore = agent->fdstore,
+                                         .archives = archives,
+                                         .ctx = agent};
     tck_status_t status = idle_exit_new(&idle, &agent->idle_exit, err);
     agent->listener_watchdog =
         (struct listener_watchdog){.peers = agent->peers, .fdstore = agent->fdstore, .idle_exit = agent->idle_exit};
@@ -543,6 +552,16 @@ static tck_status_t open_drain(struct agent *agent, struct error *err)
     return drain_new(&setup, &agent->drain, err);
 }
 
+static tck_status_t open_archiver(struct agent *agent, struct error *err)
+{
+    const struct archiver_setup setup = {.config = &agent->config,
+                                         .loop = agent->loop,
+                                         .persistent = agent->persistent,
+                                         .term = &agent->term_context,
+                                         .announce = peer_messages_announce};
+    return archiver_new(&setup, &agent->archiver, err);
+}
+
 /* Rewrites the agent's other files in the directory, except the catalog, which the next agent recreates. */
 static void place_made_again(void *ctx)
 {
@@ -593,11 +612,11 @@ typedef tck_status_t open_fn(struct agent *agent, struct error *err);
 
 tck_status_t open_parts(struct agent *agent, struct error *err)
 {
-    static open_fn *const opens[] = {open_presence,   open_threads, open_fdstore,  open_memory,       open_pacing,
-                                     open_storage,    open_catalog, open_messages, open_health,       open_storage_work,
-                                     open_trainers,   open_ends,    open_terms,    open_connectivity, open_claims,
-                                     open_membership, open_fetches, open_recovery, open_scrubs,       open_pressure,
-                                     open_drain,      open_metrics, open_trace};
+    static open_fn *const opens[] = {
+        open_presence, open_threads,      open_fdstore, open_memory,       open_pacing,   open_storage,
+        open_catalog,  open_messages,     open_health,  open_storage_work, open_trainers, open_ends,
+        open_terms,    open_connectivity, open_claims,  open_membership,   open_fetches,  open_recovery,
+        open_scrubs,   open_pressure,     open_drain,   open_archiver,     open_metrics,  open_trace};
     tck_status_t status = TCK_OK;
     for (size_t i = 0; status == TCK_OK && i < sizeof(opens) / sizeof(*opens); i++) {
         status = opens[i](agent, err);

@@ -19,6 +19,7 @@
 #include "base/progress.h"
 #include "base/secret.h"
 
+struct archiver;
 struct catalog;
 struct claims;
 struct connectivity;
@@ -112,6 +113,7 @@ struct agent { /* NOLINT(clang-analyzer-optin.performance.Padding) */
     struct storage_scrub *storage_scrub;
     struct pressure *pressure; /* of memory */
     struct drain *drain;
+    struct archiver *archiver; /* NULL: there is no archive_dir */
     struct metrics *metrics;
     struct trace *trace; /* NULL: none is written */
     struct ipc_server *ipc_server;

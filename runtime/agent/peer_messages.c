@@ -3,6 +3,7 @@
  * peer tier. */
 #include "agent/peer_messages.h"
 
+#include "agent/drain/archiver.h"
 #include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
@@ -46,6 +47,7 @@ static struct wire_beat next_beat(const struct agent *agent)
         m.on_node_loss = (uint8_t)agent->config.on_node_loss;
         m.storage_trouble = tc->coordinator != NULL ? *health_own(agent->health) : (struct trouble){0};
         m.changes = hard_state_get(agent->state)->changes;
+        m.archive = tc->coordinator != NULL ? archiver_choice(agent->archiver) : VERSION_NONE;
     }
     return m;
 }
@@ -78,6 +80,7 @@ static void apply_beat(struct agent *agent, const struct wire_beat *m)
                                           .storage_target = m->storage_target};
         trainers_apply_settings(agent->trainers, &settings, (enum on_node_loss)m->on_node_loss);
         health_handle_beat(agent->health, &m->storage_trouble);
+        archiver_want(agent->archiver, m->archive);
     }
     trainers_take_changes(agent->trainers, &m->changes);
     if (m->decision.term == tc->world.term) {
@@ -196,6 +199,9 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
         break;
     case WIRE_DRAINED:
         drain_handle_drained(tc->needs.agent->drain, tc, node, data, len);
+        break;
+    case WIRE_ARCHIVED:
+        archiver_handle(tc->needs.agent->archiver, tc, node, data, len);
         break;
     case WIRE_FETCHED:
         handle_fetched(tc, node, data, len);

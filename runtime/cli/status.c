@@ -156,6 +156,26 @@ static bool storage_good(const json_t *answer)
     return storage == NULL || flag_of(storage, "good");
 }
 
+static bool archive_good(const json_t *answer)
+{
+    const json_t *archive = json_get(answer, "archive");
+    return archive == NULL || flag_of(archive, "good");
+}
+
+static void write_archive(FILE *to, const json_t *archive)
+{
+    char archived[48], copying[48];
+    if (archive == NULL) {
+        return;
+    }
+    text_version(json_get(archive, "archived"), archived, sizeof(archived));
+    text_version(json_get(archive, "copying"), copying, sizeof(copying));
+    fprintf(to, "archive_dir: newest version %s, copying %s\n", archived, copying);
+    if (!flag_of(archive, "good")) {
+        fprintf(to, "WARNING: archive_dir is not up to date, while save_dir goes on: %s\n", text_of(archive, "error"));
+    }
+}
+
 static void write_held_back(FILE *to, const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
@@ -310,6 +330,7 @@ void cli_write_status(FILE *to, const json_t *answer)
                 number_of(answer, "twin_divergences"));
     }
     write_storage(to, json_get(answer, "storage"));
+    write_archive(to, json_get(answer, "archive"));
     write_scrub(to, json_get(answer, "scrub"));
     write_quarantined(to, json_get(answer, "quarantined"));
     write_parked(to, json_get(answer, "parked"));
@@ -394,7 +415,7 @@ int cli_status(const struct cli *cli)
         cli_write_status(stdout, answer);
     }
     bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
-                !copies_short(answer) && storage_good(answer) && memory_enough(answer) &&
+                !copies_short(answer) && storage_good(answer) && archive_good(answer) && memory_enough(answer) &&
                 number_of(json_get(answer, "scrub"), "copies_missing") == 0;
     json_free(answer);
     return good || cli->wait ? 0 : 1;

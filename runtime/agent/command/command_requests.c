@@ -227,6 +227,16 @@ static json_t *storage_json(const struct trouble *trouble)
     return json;
 }
 
+static json_t *archive_json(const struct archiver_figures *archive)
+{
+    json_t *json = storage_json(&archive->trouble);
+    json_add(json, "archived", version_json(archive->archived));
+    json_add(json, "copying", version_json(archive->copying));
+    json_add_u64(json, "files", archive->files);
+    json_add_u64(json, "bytes", archive->bytes);
+    return json;
+}
+
 static json_t *parked_json(const struct parked *parked)
 {
     json_t *json = json_object();
@@ -343,6 +353,9 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add_u64(json, "stale_messages", r.stale_messages);
     json_add(json, "scrub", scrub_json(&r));
     json_add(json, "storage", storage_json(r.storage.trouble));
+    if (r.archive.used) {
+        json_add(json, "archive", archive_json(&r.archive));
+    }
     json_add(json, "quarantined", writers_json(&agent->writers));
     json_add(json, "parked", parked_json(&r.parked));
     json_add(json, "metrics", metrics_json(agent->metrics));

@@ -24,6 +24,8 @@ struct idle_exit_setup {
     struct term_context *const *term; /* the current term */
     const struct metadata *metadata;
     struct fdstore *fdstore;
+    bool (*archives)(const void *ctx); /* whether a version is being copied to archive_dir */
+    const void *ctx;
 };
 
 must_check tck_status_t idle_exit_new(const struct idle_exit_setup *setup, struct idle_exit **out, struct error *err);

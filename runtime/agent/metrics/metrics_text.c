@@ -483,6 +483,27 @@ static void drains(struct exposition *x, const struct report *r)
     labelled(x, "result", "failed", r->drains.failed);
 }
 
+static void archive_good(struct exposition *x, const struct report *r)
+{
+    if (r->archive.used) {
+        plain(x, r->archive.trouble.code == TCK_OK);
+    }
+}
+
+static void archive_step(struct exposition *x, const struct report *r)
+{
+    if (r->archive.used && !version_none(r->archive.archived)) {
+        plain(x, r->archive.archived.step);
+    }
+}
+
+static void archive_files(struct exposition *x, const struct report *r)
+{
+    if (r->archive.used) {
+        plain(x, r->archive.files);
+    }
+}
+
 static void memory_used(struct exposition *x, const struct report *r)
 {
     if (!r->memory.changing) {
@@ -659,6 +680,12 @@ static const struct {
     {"tierckpt_storage_calls", "", FAMILY_GAUGE, "Operations on storage that are under way.", storage_calls},
     {"tierckpt_drains_total", "result", FAMILY_COUNTER, "Parts of versions that this node has written to storage.",
      drains},
+    {"tierckpt_archive_good", "", FAMILY_GAUGE, "0: a copy to archive_dir has failed and has not succeeded since.",
+     archive_good},
+    {"tierckpt_archived_step", "", FAMILY_GAUGE, "Newest step in archive_dir, as the coordinator's node knows it.",
+     archive_step},
+    {"tierckpt_archived_files_total", "", FAMILY_COUNTER, "Files that this node has copied to archive_dir.",
+     archive_files},
     {"tierckpt_memory_used_bytes", "", FAMILY_GAUGE, "Memory of this node that holds snapshots or is free for them.",
      memory_used},
     {"tierckpt_memory_limit_bytes", "", FAMILY_GAUGE, "What memory_cap_bytes allows.", memory_limit},

@@ -154,6 +154,7 @@ static void collect_parts(const struct agent *agent, struct report *r)
     r->storage_scrub = storage_scrub_counts(agent->storage_scrub);
     r->fetches = fetches_counts(agent->fetches);
     r->drains = drain_counts(agent->drain);
+    r->archive = archiver_figures(agent->archiver);
     r->recoveries = recoveries_counts(agent->recoveries);
     r->pacing = pacing_figures(agent->pacing);
     r->pressure = pressure_figures(agent->pressure);

@@ -4,6 +4,7 @@
 #ifndef TCK_AGENT_REPORT_H
 #define TCK_AGENT_REPORT_H
 
+#include "agent/drain/archiver.h"
 #include "agent/drain/drain.h"
 #include "agent/lifecycle/fdstore.h"
 #include "agent/pace/pacing.h"
@@ -96,6 +97,7 @@ struct report {
     struct storage_scrub_counts storage_scrub;
     struct fetch_counts fetches;
     struct drain_counts drains;
+    struct archiver_figures archive;
     struct recovery_counts recoveries;
     struct pacing_figures pacing;
     struct pressure_figures pressure;

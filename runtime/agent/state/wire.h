@@ -35,6 +35,7 @@ enum wire_type {
     WIRE_STOP_NOW,      /* struct wire_note: exit in any case */
     WIRE_TERM_ASK,      /* struct wire_term_ask: requests a term that the receiver has reserved */
     WIRE_TERM_GRANT,    /* struct wire_term_grant, the answer */
+    WIRE_ARCHIVED,      /* struct wire_archived, to the coordinator */
 };
 
 /* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
@@ -51,7 +52,8 @@ enum wire_type {
     F(u64, storage_target)                                                  \
     F(u8, on_node_loss)                                                     \
     F(part, trouble, storage_trouble) /* the coordinator's */               \
-    F(part, changes, changes)
+    F(part, changes, changes)                                               \
+    F(version, archive) /* the coordinator's: to be copied to archive_dir */
 
 #define NOTE_FIELDS(F) F(u64, term)
 
@@ -156,6 +158,12 @@ enum wire_type {
     F(u64, last)    /* of the reservation, which is the receiver's from now on */ \
     F(u64, follows) /* as in struct grant */
 
+#define ARCHIVED_FIELDS(F)                                                             \
+    F(u64, term)                                                                       \
+    F(version, version)                                                                \
+    F(bool, ok)               /* all files that this node drains are in archive_dir */ \
+    F(str, why, TROUBLE_TEXT) /* of a failure */
+
 /* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
 #define WIRE_MESSAGES(M)                         \
     M(ready, READY_FIELDS, schema_any)           \
@@ -173,7 +181,8 @@ enum wire_type {
     M(holder_ask, HOLDER_ASK_FIELDS, schema_any) \
     M(holder, HOLDER_FIELDS, schema_any)         \
     M(term_ask, TERM_ASK_FIELDS, schema_any)     \
-    M(term_grant, TERM_GRANT_FIELDS, schema_any)
+    M(term_grant, TERM_GRANT_FIELDS, schema_any) \
+    M(archived, ARCHIVED_FIELDS, schema_any)
 
 SCHEMA_STRUCT(wire_root, WIRE_ROOT_FIELDS)
 #define WIRE_DECLARE(name, FIELDS, is_valid) \

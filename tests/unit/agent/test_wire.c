@@ -52,7 +52,9 @@ Test(wire, notes_and_questions_pass_the_checks_of_a_codec)
     struct wire_ask ask = {.term = 7, .asking = 2, .step = TCK_NEWEST, .dry = true};
     struct wire_change change = {.term = 7, .key = "save_mem_interval", .value = "30s"};
     struct wire_refused refused = {.term = 7, .version = {7, 8}, .refusal = REFUSAL_NO_SLOT};
+    struct wire_archived archived = {.term = 7, .version = {7, 40}, .ok = true, .why = ""};
     codec_check(&wire_note_codec, &note);
+    codec_check(&wire_archived_codec, &archived);
     codec_check(&wire_ask_codec, &ask);
     codec_check(&wire_change_codec, &change);
     codec_check(&wire_refused_codec, &refused);
