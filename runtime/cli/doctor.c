@@ -206,15 +206,15 @@ static bool direct_write(const char *dir)
     return good;
 }
 
-/* save_dir cannot be written now: the agent creates it if its parent exists. */
-static void check_missing(struct report *report, const char *save_dir, int errnum)
+/* A place that cannot be written now: the agent creates it if its parent exists. */
+static void check_missing(struct report *report, const char *key, const char *dir, int errnum)
 {
     char detail[2 * CONFIG_PATH], parent[CONFIG_PATH];
-    snprintf(parent, sizeof(parent), "%s", save_dir);
+    snprintf(parent, sizeof(parent), "%s", dir);
     char *slash = strrchr(parent, '/');
     slash[slash == parent] = '\0';
     bool made = errnum == ENOENT && access(parent, W_OK | X_OK) == 0;
-    snprintf(detail, sizeof(detail), "save_dir %s: %s%s", save_dir, strerrordesc_np(errnum),
+    snprintf(detail, sizeof(detail), "%s %s: %s%s", key, dir, strerrordesc_np(errnum),
              made ? ": the first agent will create it" : ": nothing can be saved there");
     tell(report, made ? NOTE : BAD, "storage", detail);
 }
@@ -224,7 +224,7 @@ static void check_bucket(struct report *report, const struct config *config)
     char detail[2 * CONFIG_PATH + ERROR_TEXT_BYTES];
     struct error err;
     bool decides = false;
-    tck_status_t status = doctor_write_bucket(config, &decides, &err);
+    tck_status_t status = doctor_write_bucket(config->save_dir, config, &decides, &err);
     snprintf(detail, sizeof(detail), "save_dir %s %s%s", config->save_dir,
              status == TCK_OK ? "can be written" : "cannot be written: ", status == TCK_OK ? "" : err.text);
     tell(report, status == TCK_OK ? GOOD : BAD, "storage", detail);
@@ -251,6 +251,26 @@ static void check_load_bucket(struct report *report, const struct config *config
     tell(report, status == TCK_OK ? GOOD : BAD, "storage", detail);
 }
 
+static void check_archive(struct report *report, const struct config *config)
+{
+    const char *dir = config->archive_dir;
+    char detail[2 * CONFIG_PATH + ERROR_TEXT_BYTES];
+    struct error err = {0};
+    bool ignored = false;
+    if (dir[0] == '\0') {
+        return;
+    }
+    if (path_is_url(dir)) {
+        err.code = doctor_write_bucket(dir, config, &ignored, &err);
+    } else if (access(dir, W_OK) != 0) {
+        check_missing(report, "archive_dir", dir, errno);
+        return;
+    }
+    snprintf(detail, sizeof(detail), "archive_dir %s %s%s", dir,
+             err.code == TCK_OK ? "can be written" : "cannot be written: ", err.text);
+    tell(report, err.code == TCK_OK ? GOOD : BAD, "storage", detail);
+}
+
 static void check_storage(struct report *report, const struct config *config)
 {
     char detail[CONFIG_PATH + 128], room[32];
@@ -264,7 +284,7 @@ static void check_storage(struct report *report, const struct config *config)
         return;
     }
     if (access(config->save_dir, W_OK) != 0 || statvfs(config->save_dir, &fs) != 0) {
-        check_missing(report, config->save_dir, errno);
+        check_missing(report, "save_dir", config->save_dir, errno);
         return;
     }
     if (path_is_memory(config->save_dir)) {
@@ -294,6 +314,7 @@ static tck_status_t look_at_storage(const struct cli *cli, struct persistent *pe
     (void)persistent, (void)ctx, (void)err;
     check_storage(&report, &cli->config);
     check_load_bucket(&report, &cli->config);
+    check_archive(&report, &cli->config);
     json_add(answer, "checks", report.list);
     if (statvfs(cli->config.save_dir, &fs) == 0) {
         json_add_u64(answer, "free", (uint64_t)fs.f_bavail * fs.f_frsize);

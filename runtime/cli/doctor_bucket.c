@@ -27,11 +27,11 @@ static tck_status_t list(struct object_store *store, const struct config *config
 }
 
 /* Reading comes first, since some servers create a bucket at the first write to it. */
-tck_status_t doctor_write_bucket(const struct config *config, bool *decides_out, struct error *err)
+tck_status_t doctor_write_bucket(const char *url, const struct config *config, bool *decides_out, struct error *err)
 {
     struct object_store *store = NULL;
     const struct object_call call = call_of(config);
-    tck_status_t status = s3_store_new(config->save_dir, &store, err);
+    tck_status_t status = s3_store_new(url, &store, err);
     if (status != TCK_OK) {
         return status;
     }

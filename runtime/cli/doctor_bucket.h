@@ -5,8 +5,10 @@
 
 #include "base/config.h"
 
-/* Writes to save_dir, a URL, and removes it again. *decides_out: the server can decide between two starts. Blocking. */
-must_check tck_status_t doctor_write_bucket(const struct config *config, bool *decides_out, struct error *err);
+/* Writes below the URL of save_dir or archive_dir, and removes it again. *decides_out: the server can decide between two
+ * starts. Blocking. */
+must_check tck_status_t doctor_write_bucket(const char *url, const struct config *config, bool *decides_out,
+                                            struct error *err);
 /* Lists the job's folder in load_dir, a URL. Blocking. */
 must_check tck_status_t doctor_list_bucket(const struct config *config, struct error *err);
 

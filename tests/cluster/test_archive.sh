@@ -25,6 +25,7 @@ for node in b a; do
 done
 ask a status >"$work/said" || die "status: $(cat "$work/said")"
 grep -q '^archive_dir: newest version' "$work/said" || die "status does not name the archive: $(cat "$work/said")"
+ask a doctor 2>&1 | grep -q "archive_dir $archive can be written" || die "doctor does not look at the archive"
 for version in "$archive/$job"/v*/; do
     [ -f "$version/manifest.json" ] && [ "$(ls "$version"/shard-* | wc -l)" = 2 ] || die "half a version: $(ls "$version")"
 done
