@@ -5,8 +5,8 @@
 
 #include "base/config.h"
 
-/* Writes below the URL of save_dir or archive_dir, and removes it again. *decides_out: the server can decide between two
- * starts. Blocking. */
+/* Writes below the URL of save_dir or archive_dir, and removes it again. *decides_out: the server can decide between
+ * two starts. Blocking. */
 must_check tck_status_t doctor_write_bucket(const char *url, const struct config *config, bool *decides_out,
                                             struct error *err);
 /* Lists the job's folder in load_dir, a URL. Blocking. */

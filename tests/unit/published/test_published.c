@@ -549,6 +549,49 @@ Test(published, load_dir_is_searched_too)
     cr_assert_eq(info().version.step, 8);
 }
 
+static tck_status_t open_with_archive(const char *archive_dir, uint64_t step)
+{
+    char json[1024];
+    tck_published_close(published);
+    published = NULL;
+    snprintf(json, sizeof(json),
+             "{\"job\":\"job\",\"storage_timeout_ms\":%u,\"save_dir\":\"%s\",\"archive_dir\":\"%s\"}", timeout_ms, root,
+             archive_dir);
+    tck_published_open_params_t params = {.struct_size = sizeof(params), .config_json = json, .step = step};
+    return tck_published_open(&params, &published);
+}
+
+Test(published, what_save_dir_lacks_is_opened_in_the_archive)
+{
+    char other[100];
+    snprintf(other, sizeof(other), "%s/other", root);
+    cr_assert_eq(mkdir(other, 0755), 0);
+    cr_assert_eq(mkdir(below("other/job"), 0755), 0);
+    publish(other, 1, 8);
+    publish(root, 1, 9);
+    cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 9);
+    cr_assert_eq(unlink(below("job/v000000000009.t1/manifest.json")), 0);
+    cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 8);
+    assert_text(info().passed_over, "v000000000009.t1");
+}
+
+Test(published, an_archive_that_is_away_matters_only_if_save_dir_does_not_suffice)
+{
+    const char *away = "/nowhere/archive";
+    cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_ERR_IO, "it may have a version");
+    publish(root, 1, 8);
+    publish(root, 1, 9);
+    cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 9);
+    cr_assert_eq(open_with_archive(away, 8), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(open_with_archive(away, 7), TCK_ERR_IO, "it may have that step");
+    cr_assert_eq(unlink(below("job/v000000000009.t1/manifest.json")), 0);
+    cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_ERR_IO, "it may have a whole copy of the newest one");
+    assert_text(tck_published_errmsg(NULL), "archive_dir may have a version that is whole");
+}
+
 static void forget(const char *path, unsigned term)
 {
     FILE *file = fopen(path, "w");
