@@ -20,17 +20,22 @@ static void came_further(void *ctx)
     persistent_came_further(ctx);
 }
 
-static tck_status_t open_job(struct persistent *p, struct object_store *store, struct folder *out, struct error *err)
+static tck_status_t open_folder(struct persistent *p, struct object_store *store, uint32_t quiet_ms, struct folder *out,
+                                struct error *err)
 {
     struct object_folder *job = NULL;
-    /* Less than what counts as storage that hangs: an error that names the cause is worth more. */
-    const struct object_root root = {
-        .store = store, .moved = came_further, .moved_ctx = p, .quiet_ms = p->config->storage_timeout_ms / 4 * 3};
+    const struct object_root root = {.store = store, .moved = came_further, .moved_ctx = p, .quiet_ms = quiet_ms};
     tck_status_t status = object_folder_new(&root, p->config->job, &job, err);
     if (status == TCK_OK) {
         *out = folder_of_objects(job);
     }
     return status;
+}
+
+/* Less than what counts as storage that hangs: an error that names the cause is worth more. */
+static tck_status_t open_job(struct persistent *p, struct object_store *store, struct folder *out, struct error *err)
+{
+    return open_folder(p, store, p->config->storage_timeout_ms / 4 * 3, out, err);
 }
 
 /* ---- the probe ------------------------------------------------------------------------------------------------- */
@@ -131,10 +136,11 @@ tck_status_t objects_open_load(struct persistent *p, struct object_store *store,
     return TCK_OK;
 }
 
-/* Nothing is asked of the server yet, which may be away. */
+/* Nothing is asked of the server yet, which may be away. Starts that do not need it wait for it all the same, so not
+ * for long. */
 tck_status_t objects_open_archive(struct persistent *p, struct object_store *store, struct error *err)
 {
-    return open_job(p, store, &p->second, err);
+    return open_folder(p, store, p->config->storage_timeout_ms / 4, &p->second, err);
 }
 
 /* Keys do not become stale, but a directory as load_dir may. */

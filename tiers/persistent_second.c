@@ -95,7 +95,7 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
     s->makes = !p->only_reads;
     s->fd = -1;
     const struct bounded_work work = {.work = search, .drop = drop_search, .job = s};
-    tck_status_t status = bounded_do(&work, p->config->storage_timeout_ms / 2, err);
+    tck_status_t status = bounded_do(&work, p->config->storage_timeout_ms / 4, err);
     if (status != TCK_OK) {
         return status;
     }
