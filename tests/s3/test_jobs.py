@@ -49,6 +49,11 @@ def test_killed_while_draining(seaweedfs, proxy, prefix, tmp_path):
     run(HERE / "job_killed_while_draining.sh", seaweedfs, prefix, endpoint=proxy.url)
 
 
+def test_archive(seaweedfs, proxy, prefix):
+    proxy.fault("hang", "PUT", r"partNumber=2", times=2, seconds=10)
+    run(HERE / "job_archive.sh", seaweedfs, prefix, endpoint=proxy.url)
+
+
 @pytest.mark.parametrize("how", ["down", "hangs"])
 def test_server_away(how, tmp_path_factory, prefix):
     server = serve(SeaweedFS, tmp_path_factory)
