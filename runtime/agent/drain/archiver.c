@@ -37,6 +37,7 @@ struct archiver {
     uint64_t copy_after_ms;
 
     struct version chosen; /* the coordinator's */
+    uint32_t node_count;   /* of the term */
     bool *reported;        /* by node */
     uint32_t reported_count;
     uint64_t reported_ms; /* of the choice, or the last report */
@@ -54,6 +55,13 @@ static bool is_stopped(const struct archiver *a)
 {
     const struct term_context *tc = *a->needs.term;
     return tc == NULL || tc->closed;
+}
+
+/* Whether what belongs to this term is of any use still. A new term may have formed since the last tick, with other
+ * nodes than `reported` has room for. */
+static bool is_current(const struct archiver *a, uint64_t term)
+{
+    return !is_stopped(a) && term == a->term && term == (*a->needs.term)->world.term;
 }
 
 /* ---- trouble ------------------------------------------------------------------------------------------------- */
@@ -179,7 +187,7 @@ static void report(struct archiver *a, bool ok, const char *why)
 static void copy_ended(struct copying *c)
 {
     struct archiver *a = c->archiver;
-    bool wanted = !is_stopped(a) && c->term == a->term && version_is(c->version, a->wanted);
+    bool wanted = is_current(a, c->term) && version_is(c->version, a->wanted);
     bool whole = c->outcome.code == TCK_OK && !atomic_load(&c->stops);
     struct error why = c->outcome;
     a->copying = NULL;
@@ -305,7 +313,7 @@ struct job {
 static void choose(struct archiver *a, struct version version)
 {
     struct term_context *tc = *a->needs.term;
-    memset(a->reported, 0, tc->world.node_count * sizeof(*a->reported));
+    memset(a->reported, 0, a->node_count * sizeof(*a->reported));
     a->reported_count = 0;
     a->reported_ms = clock_ms();
     a->chosen = version;
@@ -336,7 +344,7 @@ static void lead_work(void *ctx)
 /* After a failure all nodes look at their files again. */
 static void lead_ended(struct archiver *a, const struct job *job)
 {
-    bool mine = !is_stopped(a) && job->term == a->term;
+    bool mine = is_current(a, job->term);
     bool published = job->outcome.code == TCK_OK && !version_none(job->version);
     if (job->outcome.code != TCK_OK) {
         failed(a, &job->outcome);
@@ -407,7 +415,7 @@ static void lead(struct archiver *a, const struct term_context *tc)
             log_info("version %" PRIu64 ".%" PRIu64 " is being copied to archive_dir", published.term, published.step);
             choose(a, published);
         }
-    } else if (a->reported_count == tc->world.node_count) {
+    } else if (a->reported_count == a->node_count) {
         lead_begin(a, a->chosen);
     }
 }
@@ -431,7 +439,8 @@ void archiver_handle(struct archiver *a, struct term_context *tc, uint32_t node,
     if (a == NULL || wire_archived_decode(data, len, &m) != TCK_OK) {
         return;
     }
-    if (a->term != tc->world.term || version_none(a->chosen) || !version_is(m.version, a->chosen)) {
+    if (a->term != tc->world.term || version_none(a->chosen) || !version_is(m.version, a->chosen) ||
+        node >= a->node_count) {
         return; /* a late one */
     }
     if (!m.ok) {
@@ -445,12 +454,13 @@ void archiver_handle(struct archiver *a, struct term_context *tc, uint32_t node,
 
 struct version archiver_choice(const struct archiver *a)
 {
-    return a != NULL ? a->chosen : VERSION_NONE;
+    return a != NULL && is_current(a, a->term) ? a->chosen : VERSION_NONE;
 }
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
-/* False: no memory. What an earlier term has chosen is chosen again if it is still due. */
+/* False: no memory. Nothing is chosen in a new term: once the archive has been looked at, its coordinator chooses the
+ * newest published version if that is due. */
 static bool begin_term(struct archiver *a, const struct term_context *tc)
 {
     bool *reported = calloc((size_t)tc->world.node_count + 1, sizeof(*reported));
@@ -459,6 +469,7 @@ static bool begin_term(struct archiver *a, const struct term_context *tc)
     }
     free(a->reported);
     a->reported = reported;
+    a->node_count = tc->world.node_count;
     a->reported_count = 0;
     a->term = tc->world.term;
     a->wanted = a->copied = a->chosen = VERSION_NONE;
