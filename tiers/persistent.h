@@ -192,6 +192,9 @@ void survey_free(struct survey *survey);
 /* The good ones of them, newest first; the caller frees them. Warnings say what is wrong with the others. */
 must_check tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out,
                                         struct error *err);
+/* The same without archive_dir, which is not asked for anything: it may hang. */
+must_check tck_status_t persistent_list_without_archive(struct persistent *p, struct published **out, size_t *count_out,
+                                                        struct error *err);
 /* Calls found, with the reason, for each directory of save_dir that has a version's name but is no good version.
  * Blocking. */
 must_check tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why),

@@ -188,10 +188,11 @@ tck_status_t survey_take_good(struct survey *survey, struct published **out, siz
     return TCK_OK;
 }
 
-tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out, struct error *err)
+static tck_status_t list_good(struct persistent *p, bool archive_too, struct published **out, size_t *count_out,
+                              struct error *err)
 {
     struct survey survey;
-    tck_status_t status = persistent_survey(p, &survey, err);
+    tck_status_t status = survey_dirs(p, archive_too || p->config->archive_dir[0] == '\0', &survey, err);
     if (status != TCK_OK) {
         return status;
     }
@@ -201,6 +202,17 @@ tck_status_t persistent_list(struct persistent *p, struct published **out, size_
         }
     }
     return survey_take_good(&survey, out, count_out, err);
+}
+
+tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out, struct error *err)
+{
+    return list_good(p, true, out, count_out, err);
+}
+
+tck_status_t persistent_list_without_archive(struct persistent *p, struct published **out, size_t *count_out,
+                                             struct error *err)
+{
+    return list_good(p, false, out, count_out, err);
 }
 
 tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why), void *ctx,

@@ -300,6 +300,19 @@ Test(archive, one_that_is_away_may_have_what_save_dir_lacks)
     cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED, "its only version is damaged");
 }
 
+Test(archive, what_is_checked_in_save_dir_is_listed_without_the_archive)
+{
+    struct published *list = NULL;
+    size_t count = 9;
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    fail_there(~0u, "", MEMORY_DENIED);
+    cr_assert_eq(persistent_list_without_archive(tier, &list, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(count, 0);
+    free(list);
+}
+
 Test(archive, a_file_that_only_an_archive_that_is_away_may_have_is_not_lost)
 {
     struct found_file found = {.shard = {9, 1}};
