@@ -87,6 +87,17 @@ void archive_cancel(struct archive *archive)
     }
 }
 
+static tck_status_t check_other(struct archive *archive, struct error *err)
+{
+    tck_status_t status = archive->to->job.fd < 0 ? TCK_OK : second_check_other(archive->from, archive->to->job.fd, err);
+    if (status != TCK_OK) {
+        persistent_free(archive->to);
+        archive->to = NULL;
+        error_prefix(err, "archive_dir %s", archive->config.save_dir);
+    }
+    return status;
+}
+
 /* It may be away when the agent starts, so each call tries until it is open. */
 static tck_status_t open_it(struct archive *archive, struct error *err)
 {
@@ -102,6 +113,7 @@ static tck_status_t open_it(struct archive *archive, struct error *err)
                                                .save_store = archive->store};
         archive->store = NULL;
         status = persistent_new(&setup, &archive->to, err);
+        status = status == TCK_OK ? check_other(archive, err) : status;
     }
     pthread_mutex_unlock(&archive->lock);
     return status;

@@ -149,6 +149,8 @@ const struct folder *second_place(const struct persistent *p);
 /* Looks for archive_dir if that is what is configured; before it is listed or read. An error if it is away. If it has
  * nothing of the job, it stays none. Blocking; any thread. */
 must_check tck_status_t second_find(struct persistent *p, struct error *err);
+/* An error if this open directory is the job's in save_dir. */
+must_check tck_status_t second_check_other(const struct persistent *p, int fd, struct error *err);
 
 /* Reads a copied file back and compares it with its digests: TCK_OK if it is whole. */
 must_check tck_status_t copy_check(const struct persistent *p, const struct folder *dir, const char *name,

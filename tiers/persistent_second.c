@@ -68,6 +68,24 @@ static void drop_search(void *job)
     free(s);
 }
 
+/* The same directory under two paths (a link, a mount): the copies would be the versions themselves, and what retention
+ * deletes in one would be gone in both. */
+static bool is_save_dir(const struct persistent *p, int fd)
+{
+    struct stat saved, found;
+    return p->job.fd >= 0 && fstat(p->job.fd, &saved) == 0 && fstat(fd, &found) == 0 &&
+           saved.st_dev == found.st_dev && saved.st_ino == found.st_ino;
+}
+
+tck_status_t second_check_other(const struct persistent *p, int fd, struct error *err)
+{
+    return !is_save_dir(p, fd) ? TCK_OK
+                               : error_set(err, TCK_ERR_CONFIG,
+                                           "it has the same directory of job %s as save_dir %s, by another path: name "
+                                           "another one",
+                                           p->config->job, p->config->save_dir);
+}
+
 /* Takes over fd. A descriptor that is open already keeps its number, since pool threads use it. */
 static tck_status_t take_directory(struct persistent *p, int fd, struct error *err)
 {
@@ -103,8 +121,11 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
     if (status != TCK_OK) {
         *err = s->error;
     } else if (s->fd >= 0) {
-        status = take_directory(p, s->fd, err);
-        s->fd = -1;
+        status = second_check_other(p, s->fd, err);
+        if (status == TCK_OK) {
+            status = take_directory(p, s->fd, err);
+            s->fd = -1;
+        }
         atomic_store(&p->second_open, status == TCK_OK || atomic_load(&p->second_open));
     }
     drop_search(s);

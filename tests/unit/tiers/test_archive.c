@@ -453,3 +453,25 @@ Test(archive_dir, a_version_that_is_being_copied_is_not_pruned_by_a_publish)
     cr_assert(memory_store_has(objects_store, key_of(one, MANIFEST_NAME)));
     cr_assert_not(memory_store_has(objects_store, key_of(two, MANIFEST_NAME)));
 }
+
+Test(archive_dir, that_is_save_dir_by_another_path_is_refused)
+{
+    char link[300];
+    struct published *list = NULL;
+    struct version version;
+    size_t count = 0;
+    uint64_t wall_ms;
+    cr_assert_eq(mkdir(dir, 0755), 0);
+    snprintf(link, sizeof(link), "%.250s/link", dir);
+    snprintf(objects_config.save_dir, sizeof(objects_config.save_dir), "%.250s/save", dir);
+    cr_assert_eq(mkdir(objects_config.save_dir, 0755), 0);
+    cr_assert_eq(symlink("save", link), 0);
+    snprintf(objects_config.archive_dir, sizeof(objects_config.archive_dir), "%s", link);
+    archive_free(archive);
+    persistent_free(tier);
+    const struct persistent_setup setup = {.config = &objects_config};
+    cr_assert_eq(persistent_new(&setup, &tier, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_new(&objects_config, tier, NULL, &archive, &err), TCK_OK);
+    cr_assert_eq(archive_newest(archive, &version, &wall_ms, &err), TCK_ERR_CONFIG, "%s", err.text);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_CONFIG, "%s", err.text);
+}
