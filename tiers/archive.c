@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "tiers/archive_note.h"
 #include "tiers/persistent_impl.h"
 
 #include <stdio.h>
@@ -87,9 +88,13 @@ void archive_cancel(struct archive *archive)
     }
 }
 
-static tck_status_t check_other(struct archive *archive, struct error *err)
+/* From now on, save_dir says that there is something in it. */
+static tck_status_t accept_opened(struct archive *archive, struct error *err)
 {
     tck_status_t status = archive->to->job.fd < 0 ? TCK_OK : second_check_other(archive->from, archive->to->job.fd, err);
+    if (status == TCK_OK) {
+        status = archive_note_write(&archive->from->job, archive->config.save_dir, err);
+    }
     if (status != TCK_OK) {
         persistent_free(archive->to);
         archive->to = NULL;
@@ -111,9 +116,12 @@ static tck_status_t open_it(struct archive *archive, struct error *err)
                                                .moved_ctx = archive,
                                                .terms = archive->from,
                                                .save_store = archive->store};
-        archive->store = NULL;
-        status = persistent_new(&setup, &archive->to, err);
-        status = status == TCK_OK ? check_other(archive, err) : status;
+        status = second_find(archive->from, err); /* nothing is made where it is not mounted */
+        if (status == TCK_OK) {
+            archive->store = NULL;
+            status = persistent_new(&setup, &archive->to, err);
+        }
+        status = status == TCK_OK ? accept_opened(archive, err) : status;
     }
     pthread_mutex_unlock(&archive->lock);
     return status;

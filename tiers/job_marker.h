@@ -5,8 +5,6 @@
 
 #include "tiers/persistent_impl.h"
 
-#define MARKER_NAME ".tierckpt"
-
 /* TCK_ERR_NOENT if there is none. */
 must_check tck_status_t marker_check(const struct persistent *p, const struct folder *job, struct error *err);
 must_check tck_status_t marker_write(const struct persistent *p, struct error *err);

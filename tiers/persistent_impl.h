@@ -110,6 +110,7 @@ struct persistent {
     struct object_store *second_store; /* not opened yet; NULL: none was given */
     struct folder second;              /* <load_dir>/<job> or <archive_dir>/<job>, to be read as second_place() */
     _Atomic bool second_open;          /* false if it is the job's folder itself */
+    bool second_known;                 /* a store of objects: its marker was found; guarded by second_lock */
     uint32_t refs;                     /* the owner's and one per call under way */
     bool closing;                      /* persistent_free was called: uring is gone, and pool may be */
     bool unconditional;                /* the server ignores conditions */
@@ -146,8 +147,9 @@ must_check tck_status_t metadata_describe(const struct folder *dir, struct manif
 
 /* None while it is not open. Any thread. */
 const struct folder *second_place(const struct persistent *p);
-/* Looks for archive_dir if that is what is configured; before it is listed or read. An error if it is away. If it has
- * nothing of the job, it stays none. Blocking; any thread. */
+/* Looks for archive_dir if that is what is configured; before it is listed or read. An error if it is away, or if it
+ * has nothing of a job that was copied there before (archive_note.h). If no version was copied there yet, it stays
+ * none. Makes nothing. Blocking; any thread. */
 must_check tck_status_t second_find(struct persistent *p, struct error *err);
 /* An error if this open directory is the job's in save_dir. */
 must_check tck_status_t second_check_other(const struct persistent *p, int fd, struct error *err);

@@ -7,9 +7,12 @@
 
 #include "base/bounded.h"
 #include "base/path.h"
+#include "tiers/archive_note.h"
 #include "tiers/object/s3_store.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,28 +28,30 @@ const struct folder *second_place(const struct persistent *p)
 
 struct search {
     char path[CONFIG_PATH], job[CONFIG_NAME];
-    bool makes;
-    int fd; /* the job's directory; -1: there is none */
+    int fd;      /* the job's directory; -1: there is none */
+    bool absent; /* archive_dir itself is missing from its parent directory */
     tck_status_t status;
     struct error error;
 };
 
-/* As save_dir, it is made if only its last component is missing. */
-static int open_place(const struct search *s)
+/* Whether the parent directory is there and lacks it: the first copy makes it, as the first save makes save_dir. */
+static bool may_be_made(const char *path)
 {
-    int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT && s->makes && (mkdir(s->path, DIR_MODE) == 0 || errno == EEXIST)) {
-        fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    }
-    return fd;
+    char parent[CONFIG_PATH];
+    snprintf(parent, sizeof(parent), "%s", path);
+    struct stat st;
+    return lstat(path, &st) != 0 && errno == ENOENT && stat(dirname(parent), &st) == 0;
 }
 
 static void search(void *job)
 {
     struct search *s = job;
     struct names names = {0};
-    int fd = open_place(s);
+    int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) { /* whatever the reason is, it is not "there is no version" */
+        int errnum = errno;
+        s->absent = errnum == ENOENT && may_be_made(s->path);
+        errno = errnum;
         s->status = error_set(&s->error, errno == ENOENT ? TCK_ERR_IO : status_of_errno(errno), "cannot be opened: %m");
         return;
     }
@@ -110,7 +115,6 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
     }
     memcpy(s->path, p->config->archive_dir, sizeof(s->path));
     memcpy(s->job, p->config->job, sizeof(s->job));
-    s->makes = !p->only_reads;
     s->fd = -1;
     const struct bounded_work work = {.work = search, .drop = drop_search, .job = s};
     tck_status_t status = bounded_do(&work, p->config->storage_timeout_ms / 4, err);
@@ -118,9 +122,13 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
         return status;
     }
     status = s->status;
-    if (status != TCK_OK) {
+    if (s->absent && folder_is(&p->job)) {
+        status = archive_note_check_empty(&p->job, p->config->archive_dir, err);
+    } else if (status != TCK_OK) {
         *err = s->error;
-    } else if (s->fd >= 0) {
+    } else if (s->fd < 0) {
+        status = archive_note_check_empty(&p->job, p->config->archive_dir, err);
+    } else {
         status = second_check_other(p, s->fd, err);
         if (status == TCK_OK) {
             status = take_directory(p, s->fd, err);
@@ -134,12 +142,27 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
 
 /* ---- both ------------------------------------------------------------------------------------------------------ */
 
-/* No request is made: those that follow have their own time limits. */
+/* Another bucket, or one that was emptied, would count as empty. The marker is looked for until it was found once. */
+static tck_status_t check_known(struct persistent *p, struct error *err)
+{
+    uint64_t bytes;
+    bool noted = false;
+    tck_status_t status =
+        p->second_known ? TCK_OK : archive_note_read(&p->job, p->config->archive_dir, &noted, err);
+    if (status != TCK_OK || !noted) {
+        return status;
+    }
+    status = folder_size(&p->second, MARKER_NAME, &bytes, err);
+    p->second_known = status == TCK_OK;
+    return status != TCK_ERR_NOENT ? status : archive_note_check_empty(&p->job, p->config->archive_dir, err);
+}
+
+/* Those of its requests that follow have their own time limits. */
 static tck_status_t find_objects(struct persistent *p, struct error *err)
 {
     struct object_store *store = p->second_store;
     if (atomic_load(&p->second_open)) {
-        return TCK_OK;
+        return check_known(p, err);
     }
     p->second_store = NULL;
     tck_status_t status = store != NULL ? TCK_OK : s3_store_new(p->config->archive_dir, &store, err);
@@ -147,7 +170,7 @@ static tck_status_t find_objects(struct persistent *p, struct error *err)
         status = objects_open_archive(p, store, err);
     }
     atomic_store(&p->second_open, status == TCK_OK);
-    return status;
+    return status == TCK_OK ? check_known(p, err) : status;
 }
 
 tck_status_t second_find(struct persistent *p, struct error *err)

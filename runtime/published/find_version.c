@@ -6,6 +6,7 @@
 #include "base/path.h"
 #include "base/progress.h"
 #include "published/retry.h"
+#include "tiers/archive_note.h"
 #include "tiers/folder_url.h"
 #include "tiers/names.h"
 #include "tiers/published_versions.h"
@@ -109,6 +110,19 @@ static void close_dirs(struct version_dirs *dirs)
     folder_close(&dirs->second);
 }
 
+/* An archive_dir that has nothing of a job that was copied there before is another one, or is not mounted. */
+static tck_status_t check_known(const struct version_dirs *dirs, struct error *err)
+{
+    uint64_t bytes;
+    bool noted = false;
+    tck_status_t status = archive_note_read(&dirs->save, dirs->second_dir, &noted, err);
+    if (status == TCK_OK && noted) {
+        status = folder_is(&dirs->second) ? folder_size(&dirs->second, MARKER_NAME, &bytes, err) : TCK_ERR_NOENT;
+        status = status == TCK_ERR_NOENT ? archive_note_check_empty(&dirs->save, dirs->second_dir, err) : status;
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %.200s", dirs->second_dir);
+}
+
 /* The directories must be closed even after an error. */
 static tck_status_t open_dirs(const struct config *config, struct version_dirs *out, struct error *err)
 {
@@ -127,6 +141,9 @@ static tck_status_t open_dirs(const struct config *config, struct version_dirs *
         return status;
     }
     status = open_job_dir(config_second_key(config), second_dir, config->job, &out->second, err);
+    if (status == TCK_OK && out->second_may_be_away) {
+        status = check_known(out, err);
+    }
     if (status != TCK_OK && out->second_may_be_away) {
         out->away = *err;
         status = TCK_OK;

@@ -16,7 +16,7 @@ allowed() {
 }
 allowed runtime/base 'base'
 allowed runtime/core 'base|core'
-read_files='tiers/(folder|folder_url|object/object_folder|object/object_store|object/s3_store|manifest|safe_fs|names|forgotten|published_versions|published_chunk).h'
+read_files='tiers/(archive_note|folder|folder_url|object/object_folder|object/object_store|object/s3_store|manifest|safe_fs|names|forgotten|published_versions|published_chunk).h'
 allowed runtime/published "base|published|$read_files|recovery/reshard.h"
 for file in folder folder_url manifest safe_fs names forgotten published_versions published_chunk; do allowed tiers "base|$read_files" "$file.[ch]"; done
 allowed recovery 'base|recovery/reshard.h' 'reshard.[ch]'

@@ -577,6 +577,23 @@ Test(published, what_save_dir_lacks_is_opened_in_the_archive)
     assert_text(info().passed_over, "v000000000009.t1");
 }
 
+Test(published, an_archive_that_was_used_and_is_not_mounted_is_away)
+{
+    char other[100], path[200];
+    snprintf(other, sizeof(other), "%s/other", root);
+    cr_assert_eq(mkdir(other, 0755), 0);
+    publish(root, 1, 9);
+    cr_assert_eq(unlink(below("job/v000000000009.t1/manifest.json")), 0);
+    cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_ERR_CORRUPT, "the archive has nothing");
+    snprintf(path, sizeof(path), "%s", below("job/archive"));
+    FILE *file = fopen(path, "we");
+    cr_assert_not_null(file);
+    fprintf(file, "{\"format\":1,\"archive_dir\":\"%s\"}", other);
+    fclose(file);
+    cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_ERR_IO, "it may have a whole copy of it");
+    assert_text(tck_published_errmsg(NULL), "copied there before");
+}
+
 Test(published, an_archive_that_is_away_matters_only_if_save_dir_does_not_suffice)
 {
     const char *away = "/nowhere/archive";

@@ -300,6 +300,23 @@ Test(archive, one_that_is_away_may_have_what_save_dir_lacks)
     cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED, "its only version is damaged");
 }
 
+Test(archive, a_bucket_that_has_lost_what_was_copied_does_not_count_as_empty)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    struct object_store *used = there;
+    there = memory_store_new(); /* another bucket */
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_IO, "%s", err.text);
+    there->ops->free(there);
+    there = used;
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    expect_restorable(one, true);
+}
+
 Test(archive, what_is_checked_in_save_dir_is_listed_without_the_archive)
 {
     struct published *list = NULL;
@@ -432,6 +449,47 @@ Test(archive_dir, one_that_is_not_mounted_is_an_error_and_not_empty)
     cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_IO);
     make(three);
     expect_restorable(three, false);
+}
+
+Test(archive_dir, one_that_was_never_used_counts_as_empty_and_is_not_made_by_a_reader)
+{
+    struct published *list = NULL;
+    size_t count = 9;
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(count, 0);
+    free(list);
+    cr_assert_neq(access(dir, F_OK), 0);
+}
+
+static void expect_no_list(void)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_IO, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "archive_dir"), "%s", err.text);
+}
+
+Test(archive_dir, one_that_was_used_and_is_no_longer_mounted_does_not_count_as_empty)
+{
+    char command[1024];
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    snprintf(command, sizeof(command), "mv '%s' '%s.away'", dir, dir);
+    run_command(command);
+    expect_no_list();
+    cr_assert_eq(mkdir(dir, 0755), 0);
+    expect_no_list(); /* what an unmounted directory leaves is an empty one */
+    archive_free(archive);
+    cr_assert_eq(archive_new(&objects_config, tier, NULL, &archive, &err), TCK_OK);
+    struct version version;
+    uint64_t wall_ms;
+    cr_assert_eq(archive_newest(archive, &version, &wall_ms, &err), TCK_ERR_IO);
+    cr_assert_neq(access(below(""), F_OK), 0, "nothing is made there");
+    snprintf(command, sizeof(command), "rmdir '%s' && mv '%s.away' '%s'", dir, dir, dir);
+    run_command(command);
+    expect_restorable(one, true);
 }
 
 Test(archive_dir, a_version_that_is_being_copied_is_not_pruned_by_a_publish)

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Reads and writes the file of archive_note.h: {"format":1,"archive_dir":D}, replaced as a whole. */
+#include "tiers/archive_note.h"
+
+#include "base/json.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOTE_MAX 16384
+
+static tck_status_t decode(const json_t *json, const char *archive_dir, bool *out, struct error *err)
+{
+    uint64_t format = 0;
+    const char *dir = json_str(json_get(json, "archive_dir"));
+    if (!json_u64(json_get(json, "format"), &format) || format != ARCHIVE_NOTE_FORMAT) {
+        return error_set(err, TCK_ERR_PROTO, ARCHIVE_NOTE_NAME ": format %" PRIu64 ", this build reads format %d",
+                         format, ARCHIVE_NOTE_FORMAT);
+    }
+    *out = dir != NULL && strcmp(dir, archive_dir) == 0;
+    return TCK_OK;
+}
+
+tck_status_t archive_note_read(const struct folder *job, const char *archive_dir, bool *out, struct error *err)
+{
+    char *text;
+    size_t len;
+    json_t *json;
+    *out = false;
+    if (!folder_is(job)) {
+        return TCK_OK;
+    }
+    tck_status_t status = folder_read(job, ARCHIVE_NOTE_NAME, NOTE_MAX, &text, &len, err);
+    if (status != TCK_OK) {
+        return status == TCK_ERR_NOENT ? TCK_OK : status;
+    }
+    status = json_parse(text, len, &json, err);
+    free(text);
+    if (status != TCK_OK) {
+        return error_prefix(err, ARCHIVE_NOTE_NAME);
+    }
+    status = decode(json, archive_dir, out, err);
+    json_free(json);
+    return status;
+}
+
+tck_status_t archive_note_write(const struct folder *job, const char *archive_dir, struct error *err)
+{
+    bool noted = false;
+    char *text = NULL;
+    tck_status_t status = archive_note_read(job, archive_dir, &noted, err);
+    if (status != TCK_OK || noted) {
+        return status;
+    }
+    json_t *json = json_object();
+    if (json != NULL && json_add_u64(json, "format", ARCHIVE_NOTE_FORMAT) &&
+        json_add_str(json, "archive_dir", archive_dir)) {
+        text = json_print(json, false);
+    }
+    json_free(json);
+    if (text == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for " ARCHIVE_NOTE_NAME);
+    }
+    status = folder_write(job, ARCHIVE_NOTE_NAME, text, strlen(text), err);
+    free(text);
+    return status;
+}
+
+tck_status_t archive_note_check_empty(const struct folder *job, const char *archive_dir, struct error *err)
+{
+    bool noted = false;
+    tck_status_t status = archive_note_read(job, archive_dir, &noted, err);
+    return status != TCK_OK || !noted
+               ? status
+               : error_set(err, TCK_ERR_IO,
+                           "it has nothing of this job, which was copied there before: mount it, or, if the copies "
+                           "are gone for good, remove the file \"" ARCHIVE_NOTE_NAME
+                           "\" in the job's directory in save_dir");
+}
