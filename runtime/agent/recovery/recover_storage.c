@@ -71,20 +71,11 @@ static void take_survey(struct persistent *p, struct stored_look *look, const st
     }
 }
 
-static bool has_step(const struct survey *survey, uint64_t step)
-{
-    for (size_t i = 0; i < survey->count; i++) {
-        if (survey->candidates[i].which.version.step == step && survey->candidates[i].standing == STANDING_GOOD) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* An older step that is asked for may be in the archive alone, which could not be listed. */
+/* A step that is asked for may be in the archive alone, which could not be listed; or it is in both, and the archive's is
+ * of a newer term, so of another line of history than the one that save_dir has left. */
 static bool may_be_missed(const struct survey *survey, uint64_t step)
 {
-    return survey->unread.code != TCK_OK && step != TCK_NEWEST && !has_step(survey, step);
+    return survey->unread.code != TCK_OK && step != TCK_NEWEST;
 }
 
 static void list_versions(struct persistent *p, uint64_t step, struct stored_look *look)
