@@ -4,9 +4,10 @@
 
 #include "tiers/object/s3_store.h"
 
-tck_status_t folder_of_url(const char *url, const char *below, struct folder *out, struct error *err)
+tck_status_t folder_of_url(const char *url, const char *below, uint32_t quiet_ms, struct folder *out,
+                           struct error *err)
 {
-    struct object_root root = {0};
+    struct object_root root = {.quiet_ms = quiet_ms};
     struct object_folder *objects = NULL;
     tck_status_t status = s3_store_new(url, &root.store, err);
     if (status == TCK_OK) {

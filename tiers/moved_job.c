@@ -106,7 +106,7 @@ static tck_status_t find_among(const struct folder *save, const struct names *na
 static tck_status_t open_save_dir(const char *save_dir, struct folder *out, struct error *err)
 {
     if (path_is_url(save_dir)) {
-        return folder_of_url(save_dir, "", out, err);
+        return folder_of_url(save_dir, "", 0, out, err);
     }
     *out = folder_of_dir(open(save_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     return folder_is(out) || errno == EACCES

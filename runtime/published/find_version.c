@@ -67,7 +67,7 @@ static tck_status_t find_in_store(const char *url, struct found *out, struct err
         return status;
     }
     *name++ = '\0';
-    status = folder_of_url(place, name, &dir, err);
+    status = folder_of_url(place, name, 0, &dir, err);
     return status == TCK_OK ? open_version(dir, url, out, err) : status;
 }
 
@@ -86,9 +86,6 @@ static tck_status_t find_there(const char *path, struct found *out, struct error
 static tck_status_t open_job_dir(const char *key, const char *below, const char *job, struct folder *out,
                                  struct error *err)
 {
-    if (path_is_url(below)) {
-        return folder_of_url(below, job, out, err);
-    }
     int below_fd = open(below, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (below_fd < 0) {
         return path_unopened(key, below, errno, err);
@@ -102,6 +99,66 @@ static tck_status_t open_job_dir(const char *key, const char *below, const char 
     char path[CONFIG_PATH + CONFIG_NAME + 1];
     snprintf(path, sizeof(path), "%s/%s", below, job);
     return path_unopened("directory", path, errnum, err);
+}
+
+/* ---- the place beside save_dir ----------------------------------------------------------------------------------- */
+
+/* An archive that hangs or whose server is down gets a part of the time only, so that save_dir is still read. */
+static uint32_t time_beside_ms(const struct config *config)
+{
+    return config->archive_dir[0] != '\0' ? config->storage_timeout_ms / 4 : config->storage_timeout_ms;
+}
+
+struct beside {
+    const char *key; /* a constant */
+    char below[CONFIG_PATH], job[CONFIG_NAME];
+    struct folder dir;
+    tck_status_t status;
+    struct error error;
+};
+
+static void open_beside(void *job)
+{
+    struct beside *b = job;
+    struct names names = {0};
+    b->status = open_job_dir(b->key, b->below, b->job, &b->dir, &b->error);
+    if (b->status == TCK_OK && folder_is(&b->dir)) {
+        b->status = folder_list(&b->dir, &names, &b->error);
+        names_free(&names);
+    }
+}
+
+static void drop_beside(void *job)
+{
+    struct beside *b = job;
+    folder_close(&b->dir);
+    free(b);
+}
+
+static tck_status_t open_dir_beside(const struct config *config, struct folder *out, struct error *err)
+{
+    struct beside *b = calloc(1, sizeof(*b));
+    if (b == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory to look for it");
+    }
+    b->key = config_second_key(config);
+    snprintf(b->below, sizeof(b->below), "%s", config_second_dir(config));
+    memcpy(b->job, config->job, sizeof(b->job));
+    b->dir = FOLDER_NONE;
+    const struct bounded_work work = {.work = open_beside, .drop = drop_beside, .job = b};
+    tck_status_t status = bounded_do(&work, time_beside_ms(config), err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "%s %.200s", config_second_key(config), config_second_dir(config));
+    }
+    status = b->status;
+    if (status == TCK_OK) {
+        *out = b->dir;
+        b->dir = FOLDER_NONE;
+    } else {
+        *err = b->error;
+    }
+    drop_beside(b);
+    return status;
 }
 
 static void close_dirs(struct version_dirs *dirs)
@@ -123,29 +180,40 @@ static tck_status_t check_known(const struct version_dirs *dirs, struct error *e
     return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %.200s", dirs->second_dir);
 }
 
-/* The directories must be closed even after an error. */
-static tck_status_t open_dirs(const struct config *config, struct version_dirs *out, struct error *err)
+/* The folder must be closed even after an error. */
+static tck_status_t open_save(const struct config *config, struct version_dirs *out, struct error *err)
 {
-    tck_status_t status = TCK_OK;
-    const char *second_dir = config_second_dir(config);
     *out = (struct version_dirs){.job = config->job,
                                  .save_dir = config->save_dir,
-                                 .second_dir = second_dir,
+                                 .second_dir = config_second_dir(config),
                                  .second_may_be_away = config->archive_dir[0] != '\0',
                                  .save = FOLDER_NONE,
                                  .second = FOLDER_NONE};
-    if (config->save_dir[0] != '\0') {
-        status = open_job_dir("save_dir", config->save_dir, config->job, &out->save, err);
+    if (config->save_dir[0] == '\0') {
+        return TCK_OK;
     }
-    if (status != TCK_OK || second_dir[0] == '\0' || strcmp(second_dir, config->save_dir) == 0) {
-        return status;
+    return path_is_url(config->save_dir) ? folder_of_url(config->save_dir, config->job, 0, &out->save, err)
+                                         : open_job_dir("save_dir", config->save_dir, config->job, &out->save, err);
+}
+
+static tck_status_t open_second(const struct config *config, struct version_dirs *dirs, struct error *err)
+{
+    const char *dir = dirs->second_dir;
+    tck_status_t status = TCK_OK;
+    if (dir[0] == '\0' || strcmp(dir, config->save_dir) == 0) {
+        return TCK_OK;
     }
-    status = open_job_dir(config_second_key(config), second_dir, config->job, &out->second, err);
-    if (status == TCK_OK && out->second_may_be_away) {
-        status = check_known(out, err);
+    if (path_is_url(dir)) {
+        uint32_t quiet_ms = config->archive_dir[0] != '\0' ? time_beside_ms(config) : 0;
+        status = folder_of_url(dir, config->job, quiet_ms, &dirs->second, err);
+    } else {
+        status = open_dir_beside(config, &dirs->second, err);
     }
-    if (status != TCK_OK && out->second_may_be_away) {
-        out->away = *err;
+    if (status == TCK_OK && dirs->second_may_be_away) {
+        status = check_known(dirs, err);
+    }
+    if (status != TCK_OK && dirs->second_may_be_away) {
+        dirs->away = *err;
         status = TCK_OK;
     }
     return status;
@@ -240,22 +308,48 @@ static tck_status_t choose(const struct config *config, const struct version_dir
     return first.code == TCK_OK ? TCK_OK : error_prefix(err, "no version of job %s can be read", config->job);
 }
 
+/* An archive that was not listed may have this step of a newer term, whose line of history is the one that counts. */
+static bool may_be_older(const struct version_list *list, struct version wanted)
+{
+    return list->unread.code != TCK_OK && wanted.step != TCK_NEWEST && wanted.term == 0;
+}
+
+static tck_status_t find_in(const struct config *config, const struct version_dirs *dirs, struct version wanted,
+                            struct found *out, bool *again_out, struct error *err)
+{
+    struct version_list list = {0};
+    tck_status_t status = version_list(dirs, &list, err);
+    *again_out = status != TCK_OK;
+    if (status == TCK_OK) {
+        keep_wanted(&list, wanted);
+        list.count = may_be_older(&list, wanted) ? 0 : list.count;
+        bool none = list.count == 0 && list.unread.code == TCK_OK;
+        status = none ? nothing_found(config, wanted, err) : choose(config, dirs, &list, out, again_out, err);
+    }
+    version_list_free(&list);
+    return status;
+}
+
+/* A version is whole or not, so an archive need not be asked for one whose term is known if save_dir has it. */
 static tck_status_t find_once(const struct config *config, struct version wanted, struct found *out, bool *again_out,
                               struct error *err)
 {
     struct version_dirs dirs;
-    struct version_list list = {0};
-    tck_status_t status = open_dirs(config, &dirs, err);
-    if (status == TCK_OK) {
-        status = version_list(&dirs, &list, err);
-    }
+    bool known = wanted.term != 0 && wanted.step != TCK_NEWEST;
+    tck_status_t status = open_save(config, &dirs, err);
     *again_out = status != TCK_OK;
-    if (status == TCK_OK) {
-        keep_wanted(&list, wanted);
-        bool none = list.count == 0 && list.unread.code == TCK_OK;
-        status = none ? nothing_found(config, wanted, err) : choose(config, &dirs, &list, out, again_out, err);
+    if (status == TCK_OK && known && dirs.second_may_be_away &&
+        find_in(config, &dirs, wanted, out, again_out, err) == TCK_OK) {
+        close_dirs(&dirs);
+        return TCK_OK;
     }
-    version_list_free(&list);
+    if (status == TCK_OK) {
+        status = open_second(config, &dirs, err);
+        *again_out = status != TCK_OK;
+    }
+    if (status == TCK_OK) {
+        status = find_in(config, &dirs, wanted, out, again_out, err);
+    }
     close_dirs(&dirs);
     return status;
 }

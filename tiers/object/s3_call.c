@@ -135,6 +135,13 @@ static uint64_t allowed_ms(const struct run *r)
     return quiet_ms == 0 || until_ms > r->outcome.deadline_ms ? r->outcome.deadline_ms : until_ms;
 }
 
+/* Seconds after which an attempt that moves no bytes ends: no later than the caller waits for a call that is quiet. */
+static uint32_t attempt_quiet_s(const struct run *r)
+{
+    uint32_t quiet_ms = r->call == NULL ? 0 : r->call->quiet_ms, quiet_s = quiet_ms < 1000 ? 1 : quiet_ms / 1000;
+    return quiet_ms == 0 || quiet_s > r->s->quiet_s ? r->s->quiet_s : quiet_s;
+}
+
 static void send_once(struct run *r)
 {
     const struct s3_ask *ask = r->ask;
@@ -150,7 +157,7 @@ static void send_once(struct run *r)
         .into_whole = ask->into_whole,
         .collect_max = ask->collect_max > 0 ? ask->collect_max : S3_ERROR_BODY_MAX,
         .total_ms = spent < r->outcome.deadline_ms ? (uint32_t)(r->outcome.deadline_ms - spent) : 1,
-        .quiet_s = ask->slow ? 0 : r->s->quiet_s,
+        .quiet_s = ask->slow ? 0 : attempt_quiet_s(r),
         .canceled = r->call == NULL ? NULL : r->call->canceled,
         .moved = moved,
         .moved_ctx = r,

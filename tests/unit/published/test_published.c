@@ -11,11 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -602,11 +604,37 @@ Test(published, an_archive_that_is_away_matters_only_if_save_dir_does_not_suffic
     publish(root, 1, 9);
     cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
     cr_assert_eq(info().version.step, 9);
-    cr_assert_eq(open_with_archive(away, 8), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(open_with_archive(away, 8), TCK_ERR_IO, "it may have that step of a newer term");
     cr_assert_eq(open_with_archive(away, 7), TCK_ERR_IO, "it may have that step");
     cr_assert_eq(unlink(below("job/v000000000009.t1/manifest.json")), 0);
     cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_ERR_IO, "it may have a whole copy of the newest one");
     assert_text(tck_published_errmsg(NULL), "archive_dir may have a version that is whole");
+}
+
+/* A port at which a server accepts connections and answers nothing; the caller closes *fd_out. */
+static unsigned listen_silently(int *fd_out)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&at, len) == 0 && listen(fd, 16) == 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    *fd_out = fd;
+    return ntohs(at.sin_port);
+}
+
+Test(published, an_archive_whose_server_does_not_answer_takes_a_part_of_the_time, .timeout = 60)
+{
+    char url[64];
+    int fd = -1;
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u", listen_silently(&fd));
+    cr_assert(setenv("AWS_ENDPOINT_URL", url, 1) == 0 && setenv("AWS_ACCESS_KEY_ID", "a", 1) == 0 &&
+              setenv("AWS_SECRET_ACCESS_KEY", "b", 1) == 0 && setenv("AWS_REGION", "us-east-1", 1) == 0);
+    timeout_ms = 4000;
+    publish(root, 1, 9);
+    cr_assert_eq(open_with_archive("s3://bucket/prefix", TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 9);
+    close(fd);
 }
 
 static void forget(const char *path, unsigned term)
