@@ -29,7 +29,7 @@ struct persistent_setup {
     void *moved_ctx;
     struct tier_pace pace; /* of puts */
     /* NULL, or the tier whose terms count here: this is an archive of that one (archive.h). */
-    const struct persistent *terms;
+    struct persistent *terms;
     /* A term known to be claimed in the job's directory, which must therefore exist; 0: none. */
     uint64_t claimed;
     /* Stores to use in place of those that save_dir and load_dir or archive_dir name; taken over, also if opening

@@ -83,7 +83,7 @@ struct read_back_buffers {
  * once and read by pool threads, too. */
 struct persistent {
     const struct persistent_ops *ops; /* of save_dir */
-    const struct persistent *terms;   /* whose terms count: itself, or in an archive the tier of save_dir */
+    struct persistent *terms;         /* whose terms count: itself, or in an archive the tier of save_dir */
     struct loop *loop;                /* NULL with pool and uring: only the blocking calls */
     struct pool *pool;
     const struct config *config;

@@ -62,7 +62,7 @@ static tck_status_t find_published(const struct persistent *p, const struct mani
 tck_status_t check_not_superseded(struct persistent *p, const struct publish_ask *ask, struct error *err)
 {
     uint64_t newest;
-    tck_status_t status = persistent_newest_term(p, &newest, err);
+    tck_status_t status = persistent_newest_term(p->terms, &newest, err);
     if (status != TCK_OK || newest <= ask->term) {
         return status;
     }

@@ -260,6 +260,15 @@ Test(archive, what_is_damaged_in_save_dir_is_not_copied)
     expect_newest(VERSION_NONE);
 }
 
+Test(archive, a_copy_of_a_term_that_is_over_in_save_dir_is_not_published)
+{
+    uint64_t term = 0;
+    make(one);
+    cr_assert_eq(persistent_claim_term(tier, 2, &term, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(copy(one), TCK_ERR_DENIED, "%s", err.text);
+    expect_newest(VERSION_NONE);
+}
+
 Test(archive, what_a_copy_supersedes_is_deleted_in_the_archive_alone)
 {
     make(one);
