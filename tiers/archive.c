@@ -15,7 +15,9 @@
 struct archive {
     struct config config; /* of the tier `to`: its save_dir is archive_dir */
     struct persistent *from, *to;
-    pthread_mutex_t lock; /* held while it is opened */
+    pthread_mutex_t lock; /* held while it is opened or closed */
+    uint32_t users;       /* calls that use `to`; guarded by the lock, as is */
+    bool failed;          /* one of them, so that it is opened again when none is left */
     atomic_bool canceled;
     struct object_store *store;
     _Atomic uint64_t moved_ms;
@@ -103,11 +105,32 @@ static tck_status_t accept_opened(struct archive *archive, struct error *err)
     return status;
 }
 
-/* It may be away when the agent starts, so each call tries until it is open. */
+/* A directory that was removed or is mounted again is found by its path alone. */
+static void close_if_failed(struct archive *archive)
+{
+    if (archive->to != NULL && archive->to->job.fd >= 0 && archive->failed && archive->users == 0) {
+        persistent_free(archive->to);
+        archive->to = NULL;
+    }
+}
+
+/* Ends what open_it began, with the call's outcome, which it returns. */
+static tck_status_t end_use(struct archive *archive, tck_status_t outcome)
+{
+    pthread_mutex_lock(&archive->lock);
+    archive->users--;
+    archive->failed = archive->failed || outcome != TCK_OK;
+    pthread_mutex_unlock(&archive->lock);
+    return outcome;
+}
+
+/* It may be away when the agent starts, so each call tries until it is open. The caller calls end_use in any case. */
 static tck_status_t open_it(struct archive *archive, struct error *err)
 {
     tck_status_t status = TCK_OK;
     pthread_mutex_lock(&archive->lock);
+    close_if_failed(archive);
+    archive->users++;
     if (atomic_load(&archive->canceled)) {
         status = error_set(err, TCK_ERR_CANCELED, "the archive is closing");
     } else if (archive->to == NULL) {
@@ -122,6 +145,7 @@ static tck_status_t open_it(struct archive *archive, struct error *err)
             status = persistent_new(&setup, &archive->to, err);
         }
         status = status == TCK_OK ? accept_opened(archive, err) : status;
+        archive->failed = false;
     }
     pthread_mutex_unlock(&archive->lock);
     return status;
@@ -145,13 +169,23 @@ tck_status_t archive_newest(struct archive *archive, struct version *out, uint64
         manifest_free(&manifest);
     }
     free(list);
-    return status;
+    return end_use(archive, status);
 }
 
 tck_status_t archive_manifest(struct archive *archive, struct version version, struct manifest *out, struct error *err)
 {
     const struct published which = {.version = version};
     return persistent_manifest(archive->from, &which, out, err);
+}
+
+tck_status_t archive_sweep(struct archive *archive, uint64_t term, struct version keep, struct error *err)
+{
+    tck_status_t status = open_it(archive, err);
+    if (status == TCK_OK) {
+        status = persistent_sweep(archive->to, term, keep, err);
+    }
+    status = status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", archive->config.save_dir);
+    return end_use(archive, status);
 }
 
 tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
@@ -174,7 +208,7 @@ tck_status_t archive_copy(struct archive *archive, struct version version, const
     }
     folder_file_close(&from);
     folder_close(&dir);
-    return status;
+    return end_use(archive, status);
 }
 
 tck_status_t archive_publish(struct archive *archive, const struct manifest *manifest, uint64_t term, struct error *err)
@@ -188,5 +222,5 @@ tck_status_t archive_publish(struct archive *archive, const struct manifest *man
     if (status == TCK_OK && persistent_sweep(archive->to, term, VERSION_NONE, &why) != TCK_OK) {
         log_warn("%s: what interrupted copies have left stays for now: %s", archive->config.save_dir, why.text);
     }
-    return status;
+    return end_use(archive, status);
 }

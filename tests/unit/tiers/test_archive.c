@@ -542,3 +542,21 @@ Test(archive_dir, that_is_save_dir_by_another_path_is_refused)
     cr_assert_eq(archive_newest(archive, &version, &wall_ms, &err), TCK_ERR_CONFIG, "%s", err.text);
     cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_CONFIG, "%s", err.text);
 }
+
+Test(archive_dir, whose_directory_of_the_job_was_removed_is_begun_again_once_its_note_is_gone)
+{
+    char command[600];
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    snprintf(command, sizeof(command), "rm -r '%s'", below(""));
+    run_command(command);
+    make(two);
+    cr_assert_eq(copy(two), TCK_ERR_IO, "%s", err.text);
+    cr_assert_eq(copy(two), TCK_ERR_IO, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "remove the file \"archive\""), "%s", err.text);
+    memory_store_set(objects_store, OBJECTS_JOB "/archive", NULL, 0);
+    cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
+    expect_newest(two);
+    memory_store_set(objects_store, key_of(two, MANIFEST_NAME), NULL, 0);
+    expect_restorable(two, true);
+}
