@@ -21,4 +21,8 @@ struct archive_due {
  * history, and copied at once: only it is restored from now on. */
 bool archive_is_due(const struct archive_due *due);
 
+/* Pause before the next attempt after so many failures in a row: it grows, since each attempt may send and read again
+ * all that a version consists of. */
+uint32_t archive_pause_ms(uint32_t failures);
+
 #endif

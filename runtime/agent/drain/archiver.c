@@ -18,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS  4
-#define RETRY_MS 10000
+#define THREADS 4
 
 struct copying;
 struct job;
@@ -35,6 +34,7 @@ struct archiver {
     struct version copied; /* all files of this node of the wanted version are in the archive */
     struct copying *copying;
     uint64_t copy_after_ms;
+    uint32_t copies_failed; /* in a row, whatever version they were of */
 
     struct version chosen; /* the coordinator's */
     uint32_t node_count;   /* of the term */
@@ -42,6 +42,7 @@ struct archiver {
     uint32_t reported_count;
     uint64_t reported_ms; /* of the choice, or the last report */
     uint64_t lead_after_ms;
+    uint32_t leads_failed; /* in a row, since a version was published */
     struct job *leading; /* a look at the archive, or a publish */
 
     bool known; /* the newest one in the archive */
@@ -194,7 +195,8 @@ static void copy_ended(struct copying *c)
     a->files += atomic_load(&c->done);
     a->bytes += atomic_load(&c->bytes);
     a->copied = whole ? c->version : a->copied;
-    a->copy_after_ms = whole ? 0 : clock_ms() + RETRY_MS;
+    a->copies_failed = whole ? 0 : a->copies_failed + (why.code != TCK_OK);
+    a->copy_after_ms = whole ? 0 : clock_ms() + archive_pause_ms(a->copies_failed);
     copying_free(c);
     if (why.code != TCK_OK && why.code != TCK_ERR_CANCELED) {
         failed(a, &why);
@@ -256,7 +258,7 @@ static void copy_begin(struct archiver *a, const struct term_context *tc)
 {
     struct copying *c = calloc(1, sizeof(*c));
     struct hash128 *shards = calloc((size_t)tc->setup.shard_count + 1, sizeof(*shards));
-    a->copy_after_ms = clock_ms() + RETRY_MS;
+    a->copy_after_ms = clock_ms() + archive_pause_ms(1);
     if (c == NULL || shards == NULL) {
         free(c);
         free(shards);
@@ -300,11 +302,18 @@ void archiver_want(struct archiver *a, struct version version)
 
 /* ---- the coordinator's part ---------------------------------------------------------------------------------- */
 
-/* A call of the coordinator, alone or after all nodes have copied their files. */
+enum job_kind {
+    JOB_LOOK,    /* which version in the archive is the newest */
+    JOB_PREPARE, /* remove what copies of others have left, before all nodes copy this one */
+    JOB_PUBLISH  /* all nodes have copied their files */
+};
+
+/* A call of the coordinator. */
 struct job {
     struct archiver *archiver;
+    enum job_kind kind;
     uint64_t term;
-    struct version version; /* to publish; VERSION_NONE: look which one is the newest */
+    struct version version;
     struct version newest;
     uint64_t wall_ms, since_ms;
     struct error outcome;
@@ -328,8 +337,12 @@ static void lead_work(void *ctx)
     struct job *job = ctx;
     struct archive *archive = job->archiver->archive;
     struct manifest manifest;
-    if (version_none(job->version)) {
+    if (job->kind == JOB_LOOK) {
         job->outcome.code = archive_newest(archive, &job->newest, &job->wall_ms, &job->outcome);
+        return;
+    }
+    if (job->kind == JOB_PREPARE) {
+        job->outcome.code = archive_sweep(archive, job->term, job->version, &job->outcome);
         return;
     }
     job->outcome.code = archive_manifest(archive, job->version, &manifest, &job->outcome);
@@ -341,27 +354,48 @@ static void lead_work(void *ctx)
     }
 }
 
-/* After a failure all nodes look at their files again. */
+/* The next attempt of the coordinator, or of a version, waits. */
+static void lead_pause(struct archiver *a)
+{
+    a->leads_failed++;
+    a->lead_after_ms = clock_ms() + archive_pause_ms(a->leads_failed);
+}
+
+/* What the nodes have copied is still there, unless the failure says that something is missing or damaged. */
+static void lead_failed(struct archiver *a, const struct job *job)
+{
+    tck_status_t code = job->outcome.code;
+    failed(a, &job->outcome);
+    lead_pause(a);
+    bool again = code == TCK_ERR_NOENT || code == TCK_ERR_CORRUPT || code == TCK_ERR_EXIST;
+    if (is_current(a, job->term) && (job->kind == JOB_PREPARE || (job->kind == JOB_PUBLISH && again))) {
+        choose(a, VERSION_NONE);
+    }
+}
+
 static void lead_ended(struct archiver *a, const struct job *job)
 {
     bool mine = is_current(a, job->term);
-    bool published = job->outcome.code == TCK_OK && !version_none(job->version);
-    if (job->outcome.code != TCK_OK) {
-        failed(a, &job->outcome);
-        a->lead_after_ms = clock_ms() + RETRY_MS;
-    } else {
-        a->known = true;
-        a->archived = job->newest;
-        a->archived_wall_ms = job->wall_ms;
-        works(a);
+    if (job->kind == JOB_PREPARE) { /* which proves nothing of the other nodes */
+        if (mine) {
+            log_info("version %" PRIu64 ".%" PRIu64 " is being copied to archive_dir", job->version.term,
+                     job->version.step);
+            choose(a, job->version);
+        }
+        return;
     }
-    if (published) {
+    works(a);
+    a->known = true;
+    a->archived = job->newest;
+    a->archived_wall_ms = job->wall_ms;
+    if (job->kind == JOB_PUBLISH) {
         a->versions++;
+        a->leads_failed = 0;
         log_info("version %" PRIu64 ".%" PRIu64 " is copied to archive_dir %s", job->version.term, job->version.step,
                  a->needs.config->archive_dir);
-    }
-    if (mine && !version_none(job->version)) {
-        choose(a, VERSION_NONE);
+        if (mine) {
+            choose(a, VERSION_NONE);
+        }
     }
 }
 
@@ -370,19 +404,23 @@ static void lead_done(void *ctx, bool canceled)
     struct job *job = ctx;
     struct archiver *a = job->archiver;
     a->leading = NULL;
-    if (!canceled && job->outcome.code != TCK_ERR_CANCELED) {
+    if (canceled || job->outcome.code == TCK_ERR_CANCELED) {
+        log_debug("a call to archive_dir was canceled");
+    } else if (job->outcome.code == TCK_OK) {
         lead_ended(a, job);
+    } else {
+        lead_failed(a, job);
     }
     free(job);
 }
 
-static void lead_begin(struct archiver *a, struct version version)
+static void lead_begin(struct archiver *a, enum job_kind kind, struct version version)
 {
     struct job *job = calloc(1, sizeof(*job));
     if (job == NULL) {
         return;
     }
-    *job = (struct job){.archiver = a, .term = a->term, .version = version, .since_ms = clock_ms()};
+    *job = (struct job){.archiver = a, .kind = kind, .term = a->term, .version = version, .since_ms = clock_ms()};
     if (pool_submit(a->pool, lead_work, lead_done, job) != TCK_OK) {
         free(job);
         return;
@@ -409,14 +447,14 @@ static void lead(struct archiver *a, const struct term_context *tc)
         return;
     }
     if (!a->known) {
-        lead_begin(a, VERSION_NONE);
+        lead_begin(a, JOB_LOOK, VERSION_NONE);
     } else if (version_none(a->chosen)) {
         if (is_due(a, published)) {
-            log_info("version %" PRIu64 ".%" PRIu64 " is being copied to archive_dir", published.term, published.step);
-            choose(a, published);
+            persistent_pin(a->needs.persistent, published);
+            lead_begin(a, JOB_PREPARE, published);
         }
     } else if (a->reported_count == a->node_count) {
-        lead_begin(a, a->chosen);
+        lead_begin(a, JOB_PUBLISH, a->chosen);
     }
 }
 
@@ -427,6 +465,9 @@ static void node_failed(struct archiver *a, const struct term_context *tc, uint3
     if (node != tc->self) { /* its own is known */
         (void)error_set(&why, TCK_ERR_IO, "node %s: %s", tc->world.nodes[node].name, text);
         failed(a, &why);
+    }
+    if (clock_ms() >= a->lead_after_ms) { /* one failure, even if several nodes report it */
+        lead_pause(a);
     }
     if (version_cmp(published, a->chosen) > 0) { /* retention may have deleted the chosen one */
         choose(a, VERSION_NONE);

@@ -91,8 +91,8 @@ void __wrap_pool_free(struct pool *pool)
 }
 
 static struct version pinned, published;
-static uint32_t copies, publishes, looks;
-static tck_status_t copy_fails, publish_fails;
+static uint32_t copies, publishes, looks, sweeps;
+static tck_status_t copy_fails, publish_fails, sweep_fails;
 
 void persistent_pin(struct persistent *p, struct version version)
 {
@@ -140,6 +140,16 @@ tck_status_t archive_manifest(struct archive *archive, struct version version, s
     out->files = calloc(1, sizeof(*out->files));
     out->files[0].shard = (struct hash128){1, 1};
     return TCK_OK;
+}
+
+tck_status_t archive_sweep(struct archive *archive, uint64_t of, struct version keep, struct error *err)
+{
+    (void)archive;
+    cr_assert_eq(of, term->world.term);
+    cr_assert(version_is(keep, decision.published));
+    cr_assert(version_is(pinned, keep));
+    sweeps++;
+    return sweep_fails == TCK_OK ? TCK_OK : error_set(err, sweep_fails, "no sweep");
 }
 
 tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
@@ -273,8 +283,10 @@ Test(archiver, a_term_of_more_nodes_that_forms_during_a_publish_is_not_touched_b
 
 Test(archiver, a_copy_that_ends_in_another_term_is_not_reported_there)
 {
-    archiver_tick(archiver);
-    run_all(); /* what is in the archive */
+    for (int i = 0; i < 2; i++) {
+        archiver_tick(archiver);
+        run_all(); /* what is in the archive, and the sweep */
+    }
     archiver_tick(archiver);
     cr_assert_gt(job_count, 0);
     form_term(6, 64);
@@ -285,4 +297,77 @@ Test(archiver, a_copy_that_ends_in_another_term_is_not_reported_there)
     deliver(term, 1, true);
     settle();
     cr_assert_eq(publishes, 0, "62 nodes of the new term have not reported");
+}
+
+Test(archiver, a_publish_that_fails_is_repeated_without_copying_again)
+{
+    settle();
+    publish_fails = TCK_ERR_IO;
+    deliver(term, 1, true);
+    settle();
+    cr_assert_eq(publishes, 1);
+    now_ms += 9999;
+    settle();
+    cr_assert_eq(publishes, 1, "after a pause");
+    now_ms += 1;
+    settle();
+    cr_assert_eq(publishes, 2);
+    now_ms += 10000;
+    settle();
+    cr_assert_eq(publishes, 2, "which grows");
+    publish_fails = TCK_OK;
+    now_ms += 10000;
+    settle();
+    cr_assert_eq(publishes, 3);
+    cr_assert_eq(copies, 1);
+    cr_assert(version_is(published, one));
+    cr_assert_eq(archiver_figures(archiver).trouble.code, TCK_OK);
+}
+
+Test(archiver, files_that_a_publish_finds_missing_are_copied_again)
+{
+    settle();
+    publish_fails = TCK_ERR_NOENT;
+    deliver(term, 1, true);
+    settle();
+    publish_fails = TCK_OK;
+    now_ms += 10000;
+    settle();
+    cr_assert_eq(copies, 2);
+    deliver(term, 1, true);
+    settle();
+    cr_assert(version_is(published, one));
+}
+
+Test(archiver, a_node_that_fails_each_time_does_not_fill_the_archive)
+{
+    uint32_t choices = 0;
+    settle();
+    cr_assert_eq(sweeps, 1);
+    for (int i = 0; i < 60; i++) { /* an hour; another version each minute */
+        decision.published.step += 10;
+        deliver(term, 1, false);
+        uint32_t before = sweeps;
+        settle();
+        choices += sweeps - before;
+        now_ms += 60000;
+    }
+    cr_assert_eq(copies, sweeps, "what the copies before have left is removed before each");
+    cr_assert(choices >= 5 && choices <= 12, "%u", choices);
+    cr_assert_neq(archiver_figures(archiver).trouble.code, TCK_OK);
+}
+
+Test(archiver, nothing_is_copied_while_the_coordinator_cannot_reach_the_archive)
+{
+    sweep_fails = TCK_ERR_IO;
+    settle();
+    cr_assert_eq(sweeps, 1);
+    expect_chosen(VERSION_NONE);
+    cr_assert(version_none(pinned));
+    cr_assert_eq(copies, 0);
+    sweep_fails = TCK_OK;
+    now_ms += 10000;
+    settle();
+    expect_chosen(one);
+    cr_assert_eq(copies, 1);
 }

@@ -45,3 +45,11 @@ Test(archive_due, with_an_interval_in_time_the_next_one_after_it_has_passed_is)
     due.now_wall_ms = 4000;
     cr_assert_not(archive_is_due(&due), "the clock was set back");
 }
+
+Test(archive_due, the_pause_after_failures_grows_to_an_end)
+{
+    cr_assert_eq(archive_pause_ms(1), 10000);
+    cr_assert_eq(archive_pause_ms(2), 20000);
+    cr_assert_eq(archive_pause_ms(7), 640000);
+    cr_assert_eq(archive_pause_ms(1000), 640000);
+}
