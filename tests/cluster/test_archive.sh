@@ -29,14 +29,20 @@ ask a doctor 2>&1 | grep -q "archive_dir $archive can be written" || die "doctor
 for version in "$archive/$job"/v*/; do
     [ -f "$version/manifest.json" ] && [ "$(ls "$version"/shard-* | wc -l)" = 2 ] || die "half a version: $(ls "$version")"
 done
+
+# The archive goes away: status warns, and its exit status stays 0, as probes ask for it.
+warns() { ask a status 2>&1 | grep -q '^WARNING: archive_dir is not up to date'; }
+mv "$archive" "$work/away" && ln -s "$work/nowhere" "$archive"
+wait_for 60 warns || die "no warning of an archive that is away: $(ask a status 2>&1)"
+warns_only() { ask a status >"$work/said" 2>&1 && grep -q '^WARNING: archive_dir is not up to date' "$work/said"; }
+wait_for 20 warns_only || die "the exit status is not 0 without the archive: $(cat "$work/said")"
 kill_trainers
 kill_node a
 kill_node b
 
-# The archive is away, save_dir goes on; nothing is taken for absent.
+# The archive is still away, save_dir goes on; nothing is taken for absent.
 begin 2
 newest=$(ls -d "$work/save/$job"/v*/ | sed -E 's,.*/v0*([0-9]+)\..*,\1,' | sort -n | tail -1)
-mv "$archive" "$work/away" && ln -s "$work/nowhere" "$archive"
 storage_interval=0
 run_on c "0 1" --steps $((newest + 2)) --done
 all_end
