@@ -93,7 +93,8 @@ void archive_cancel(struct archive *archive)
 /* From now on, save_dir says that there is something in it. */
 static tck_status_t accept_opened(struct archive *archive, struct error *err)
 {
-    tck_status_t status = archive->to->job.fd < 0 ? TCK_OK : second_check_other(archive->from, archive->to->job.fd, err);
+    tck_status_t status =
+        archive->to->job.fd < 0 ? TCK_OK : second_check_other(archive->from, archive->to->job.fd, err);
     if (status == TCK_OK) {
         status = archive_note_write(&archive->from->job, archive->config.save_dir, err);
     }

@@ -26,8 +26,8 @@ must_check tck_status_t archive_newest(struct archive *archive, struct version *
 /* The manifest of a version in save_dir; the caller frees it. */
 must_check tck_status_t archive_manifest(struct archive *archive, struct version version, struct manifest *out,
                                          struct error *err);
-/* Deletes what interrupted copies of `term` and older ones have left, except of this version: before others are made, so
- * that copies that fail again and again do not fill the archive. */
+/* Deletes what interrupted copies of `term` and older ones have left, except of this version: before others are made,
+ * so that copies that fail again and again do not fill the archive. */
 must_check tck_status_t archive_sweep(struct archive *archive, uint64_t term, struct version keep, struct error *err);
 /* Copies one file of a version, unless it is there already. */
 must_check tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,

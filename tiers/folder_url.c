@@ -4,8 +4,7 @@
 
 #include "tiers/object/s3_store.h"
 
-tck_status_t folder_of_url(const char *url, const char *below, uint32_t quiet_ms, struct folder *out,
-                           struct error *err)
+tck_status_t folder_of_url(const char *url, const char *below, uint32_t quiet_ms, struct folder *out, struct error *err)
 {
     struct object_root root = {.quiet_ms = quiet_ms};
     struct object_folder *objects = NULL;

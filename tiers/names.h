@@ -5,7 +5,7 @@
 
 #include "base/version.h"
 
-#define DIR_NAME_MAX 64       /* with NUL */
+#define DIR_NAME_MAX 64 /* with NUL */
 #define MARKER_NAME  ".tierckpt"
 #define LATEST_NAME  "LATEST" /* the file with the name of the newest published version */
 

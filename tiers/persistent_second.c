@@ -78,8 +78,8 @@ static void drop_search(void *job)
 static bool is_save_dir(const struct persistent *p, int fd)
 {
     struct stat saved, found;
-    return p->job.fd >= 0 && fstat(p->job.fd, &saved) == 0 && fstat(fd, &found) == 0 &&
-           saved.st_dev == found.st_dev && saved.st_ino == found.st_ino;
+    return p->job.fd >= 0 && fstat(p->job.fd, &saved) == 0 && fstat(fd, &found) == 0 && saved.st_dev == found.st_dev &&
+           saved.st_ino == found.st_ino;
 }
 
 tck_status_t second_check_other(const struct persistent *p, int fd, struct error *err)
@@ -147,8 +147,7 @@ static tck_status_t check_known(struct persistent *p, struct error *err)
 {
     uint64_t bytes;
     bool noted = false;
-    tck_status_t status =
-        p->second_known ? TCK_OK : archive_note_read(&p->job, p->config->archive_dir, &noted, err);
+    tck_status_t status = p->second_known ? TCK_OK : archive_note_read(&p->job, p->config->archive_dir, &noted, err);
     if (status != TCK_OK || !noted) {
         return status;
     }

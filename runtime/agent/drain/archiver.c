@@ -43,7 +43,7 @@ struct archiver {
     uint64_t reported_ms; /* of the choice, or the last report */
     uint64_t lead_after_ms;
     uint32_t leads_failed; /* in a row, since a version was published */
-    struct job *leading; /* a look at the archive, or a publish */
+    struct job *leading;   /* a look at the archive, or a publish */
 
     bool known; /* the newest one in the archive */
     struct version archived;

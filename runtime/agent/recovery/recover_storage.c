@@ -71,8 +71,8 @@ static void take_survey(struct persistent *p, struct stored_look *look, const st
     }
 }
 
-/* A step that is asked for may be in the archive alone, which could not be listed; or it is in both, and the archive's is
- * of a newer term, so of another line of history than the one that save_dir has left. */
+/* A step that is asked for may be in the archive alone, which could not be listed; or it is in both, and the archive's
+ * is of a newer term, so of another line of history than the one that save_dir has left. */
 static bool may_be_missed(const struct survey *survey, uint64_t step)
 {
     return survey->unread.code != TCK_OK && step != TCK_NEWEST;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES  2
+#define NODES 2
 
 static struct config config;
 static struct node_info nodes[64];
@@ -26,7 +26,7 @@ static uint64_t now_ms = 1000000;
 
 static const struct version one = {5, 10};
 
-/* ---- what archiver.c needs ---------------------------------------------------------------------------------------- */
+/* ---- what archiver.c needs ------------------------------------------------------------------------------------- */
 
 static struct {
     pool_work_fn *work;
@@ -201,7 +201,7 @@ void rpc_send_coordinator(struct term_context *tc, uint16_t type, struct writer 
     archiver_handle(archiver, tc, 0, w->data, w->len);
 }
 
-/* ---- a term ------------------------------------------------------------------------------------------------------- */
+/* ---- a term ---------------------------------------------------------------------------------------------------- */
 
 static void form_term(uint64_t number, uint32_t node_count)
 {
