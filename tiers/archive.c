@@ -207,6 +207,7 @@ tck_status_t archive_copy(struct archive *archive, struct version version, const
         const struct copy_source source = {.version = version, .file = file, .from = &from};
         status = archive->to->ops->copy(archive->to, &source, err);
     }
+    folder_file_forget_cached(&from); /* memory is for the trainers */
     folder_file_close(&from);
     folder_close(&dir);
     return end_use(archive, status);

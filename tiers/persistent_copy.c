@@ -60,6 +60,7 @@ tck_status_t copy_check(const struct persistent *p, const struct folder *dir, co
         status = published_chunk_read(&written, &chunk, buffer, err);
         persistent_came_further(p);
     }
+    folder_file_forget_cached(&written); /* these pages are not needed again */
     folder_file_close(&written);
     free(buffer);
     return status;
