@@ -5,7 +5,8 @@
 static enum agent_leave judge_idle(const struct agent_use *use, uint64_t idle_ms)
 {
     if (use->job_done && idle_ms >= AGENT_AFTER_DONE_MS) {
-        return !use->writes || idle_ms >= AGENT_DRAIN_WAIT_MS ? AGENT_LEAVES_DONE : AGENT_IDLE;
+        bool waits = (use->writes && idle_ms < AGENT_DRAIN_WAIT_MS) || (use->copies && idle_ms < use->grace_ms);
+        return waits ? AGENT_IDLE : AGENT_LEAVES_DONE;
     }
     if (idle_ms < use->linger_ms) {
         return AGENT_IDLE;

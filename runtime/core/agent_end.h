@@ -19,6 +19,7 @@ struct agent_use {
     bool job_done;
     bool writes;    /* a drain or a note is being written; without the note that the job has ended well, the next launch
                        would blame the version */
+    bool copies;    /* a published version is being copied to archive_dir: waited for, for as long as grace_ms */
     bool undrained; /* the newest commit is not on storage, and no drain of it is wanted */
     uint64_t linger_ms;
     uint64_t asked_ms; /* since when the system wants it to end (SIGTERM); 0: it does not */

@@ -107,8 +107,8 @@ void idle_exit_tick(struct idle_exit *x)
                             .trainers = trainers,
                             .idle_since_ms = x->idle_since_ms,
                             .job_done = x->job_done,
-                            .writes = draining(*x->needs.term) || metadata_is_pending(x->needs.metadata) ||
-                                      x->needs.archives(x->needs.ctx),
+                            .writes = draining(*x->needs.term) || metadata_is_pending(x->needs.metadata),
+                            .copies = x->needs.archives(x->needs.ctx),
                             .undrained = is_undrained(*x->needs.term),
                             .linger_ms = (uint64_t)x->needs.config->linger_s * 1000,
                             .asked_ms = x->asked_ms,

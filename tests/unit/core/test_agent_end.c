@@ -84,6 +84,20 @@ Test(agent_leave, waits_after_the_job_for_what_is_being_written_but_not_for_ever
     cr_assert_eq(agent_leave_judge(&use, SINCE + AGENT_DRAIN_WAIT_MS), AGENT_LEAVES_DONE);
 }
 
+Test(agent_leave, waits_after_the_job_for_a_copy_to_the_archive_within_the_grace)
+{
+    struct agent_use use = done();
+    use.copies = true;
+    use.grace_ms = 20000;
+    cr_assert_eq(agent_leave_judge(&use, SINCE + 19999), AGENT_IDLE);
+    cr_assert_eq(agent_leave_judge(&use, SINCE + 20000), AGENT_LEAVES_DONE);
+    use.grace_ms = 0;
+    cr_assert_eq(agent_leave_judge(&use, SINCE + AGENT_AFTER_DONE_MS), AGENT_LEAVES_DONE);
+    use.grace_ms = 20000;
+    use.writes = true;
+    cr_assert_eq(agent_leave_judge(&use, SINCE + 20000), AGENT_IDLE, "a drain has its own time");
+}
+
 /* ---- the system wants it to end ---------------------------------------------------------------------------------- */
 
 #define GRACE 20000
