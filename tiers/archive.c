@@ -106,6 +106,12 @@ static tck_status_t accept_opened(struct archive *archive, struct error *err)
     return status;
 }
 
+/* Of a call to the archive once it is open: returns the status; an error gets the archive's name. */
+static tck_status_t name_it(const struct archive *archive, tck_status_t status, struct error *err)
+{
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", archive->config.save_dir);
+}
+
 /* A directory that was removed or is mounted again is found by its path alone. */
 static void close_if_failed(struct archive *archive)
 {
@@ -120,7 +126,7 @@ static tck_status_t end_use(struct archive *archive, tck_status_t outcome)
 {
     pthread_mutex_lock(&archive->lock);
     archive->users--;
-    archive->failed = archive->failed || outcome != TCK_OK;
+    archive->failed = archive->failed || (outcome != TCK_OK && outcome != TCK_ERR_CANCELED);
     pthread_mutex_unlock(&archive->lock);
     return outcome;
 }
@@ -183,29 +189,42 @@ tck_status_t archive_sweep(struct archive *archive, uint64_t term, struct versio
 {
     tck_status_t status = open_it(archive, err);
     if (status == TCK_OK) {
-        status = persistent_sweep(archive->to, term, keep, err);
+        status = name_it(archive, persistent_sweep(archive->to, term, keep, err), err);
     }
-    status = status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", archive->config.save_dir);
     return end_use(archive, status);
 }
 
-tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
-                          struct error *err)
+/* Opens a file of a version in save_dir; its folder and itself are the caller's. */
+static tck_status_t open_source(const struct archive *archive, struct version version, const char *name,
+                                struct folder *dir_out, struct folder_file *out, struct error *err)
 {
     struct version_dirs dirs = persistent_dirs(archive->from);
     const struct published which = {.version = version};
+    tck_status_t status = version_open(&dirs, &which, dir_out, err);
+    if (status == TCK_OK) {
+        status = folder_open_file(dir_out, name, out, err);
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s", archive->from->config->save_dir);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): which file, and until when */
+tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
+                          const atomic_bool *stops, struct error *err)
+{
     struct folder dir = FOLDER_NONE;
     struct folder_file from = FOLDER_FILE_NONE;
     tck_status_t status = open_it(archive, err);
     if (status == TCK_OK) {
-        status = version_open(&dirs, &which, &dir, err);
+        status = open_source(archive, version, file->name, &dir, &from, err);
     }
     if (status == TCK_OK) {
-        status = folder_open_file(&dir, file->name, &from, err);
+        const struct copy_source source = {.version = version, .file = file, .from = &from, .stops = stops};
+        status = name_it(archive, archive->to->ops->copy(archive->to, &source, err), err);
     }
-    if (status == TCK_OK) {
-        const struct copy_source source = {.version = version, .file = file, .from = &from};
-        status = archive->to->ops->copy(archive->to, &source, err);
+    if (status != TCK_OK) {
+        char name[DIR_NAME_MAX];
+        version_dir_name(version, name);
+        error_prefix(err, "copy %s/%s", name, file->name);
     }
     folder_file_forget_cached(&from); /* memory is for the trainers */
     folder_file_close(&from);

@@ -7,6 +7,8 @@
 
 #include "tiers/persistent.h"
 
+#include <stdatomic.h>
+
 struct archive;
 
 /* config and from, the tier of save_dir, must outlive it. Opens nothing. store: in place of the one that archive_dir
@@ -29,9 +31,10 @@ must_check tck_status_t archive_manifest(struct archive *archive, struct version
 /* Deletes what interrupted copies of `term` and older ones have left, except of this version: before others are made,
  * so that copies that fail again and again do not fill the archive. */
 must_check tck_status_t archive_sweep(struct archive *archive, uint64_t term, struct version keep, struct error *err);
-/* Copies one file of a version, unless it is there already. */
+/* Copies one file of a version, unless it is there already. Once *stops is set, it ends with TCK_ERR_CANCELED after the
+ * chunk that is being copied. */
 must_check tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
-                                     struct error *err);
+                                     const atomic_bool *stops, struct error *err);
 /* Once all files are there: publishes the version in the archive, deletes what it supersedes there (max_archive_num),
  * and what interrupted copies of `term` and older ones have left. */
 must_check tck_status_t archive_publish(struct archive *archive, const struct manifest *manifest, uint64_t term,

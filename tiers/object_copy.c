@@ -33,9 +33,11 @@ static tck_status_t send_part(struct copy *c, uint32_t part, struct error *err)
     tck_status_t status = TCK_OK;
     for (uint32_t i = first; i < first + count && status == TCK_OK; i++) {
         struct published_chunk chunk = published_chunk_of(file, i);
-        status = published_chunk_read(c->source->from, &chunk, c->buffer + value.bytes, err);
+        status = copy_read(c->p, c->source, &chunk, c->buffer + value.bytes, err);
         value.bytes += chunk.bytes;
-        persistent_came_further(c->p);
+        if (status == TCK_OK) {
+            status = copy_goes_on(c->p, c->source, err);
+        }
     }
     if (status != TCK_OK) {
         return status;
@@ -82,7 +84,7 @@ static tck_status_t send(struct copy *c, struct error *err)
                               ? error_set(err, TCK_ERR_NOMEM, "no memory to copy with")
                               : send_parts(c, count, err);
     if (status == TCK_OK && c->p->unchecked && c->p->config->storage_verify == SWITCH_ON) {
-        status = copy_check(c->p, &c->dir, c->source->file->name, c->source->file, err);
+        status = copy_check(c->p, &c->dir, c->source->file->name, c->source, err);
         status = status == TCK_ERR_CORRUPT ? (err->code = TCK_ERR_IO) : status;
     }
     free(c->buffer);
@@ -96,7 +98,7 @@ static bool is_there(const struct copy *c)
     const struct manifest_file *file = c->source->file;
     struct error ignored;
     return version_check_file(&c->dir, file, &ignored) == TCK_OK &&
-           copy_check(c->p, &c->dir, file->name, file, &ignored) == TCK_OK;
+           copy_check(c->p, &c->dir, file->name, c->source, &ignored) == TCK_OK;
 }
 
 tck_status_t objects_copy(struct persistent *p, const struct copy_source *source, struct error *err)
@@ -112,7 +114,8 @@ tck_status_t objects_copy(struct persistent *p, const struct copy_source *source
         if (status == TCK_OK) {
             outcome.code = send(&c, &outcome);
             audit_result(p->audit, AUDIT_WRITE, what, &outcome);
-            status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s: %s", what, outcome.text);
+            *err = outcome;
+            status = outcome.code;
         }
     }
     folder_close(&c.dir);

@@ -27,17 +27,34 @@ static tck_status_t write_chunk(int fd, const uint8_t *data, uint32_t bytes, uin
     return TCK_OK;
 }
 
+tck_status_t copy_goes_on(const struct persistent *p, const struct copy_source *source, struct error *err)
+{
+    persistent_came_further(p);
+    return source->stops == NULL || !atomic_load(source->stops)
+               ? TCK_OK
+               : error_set(err, TCK_ERR_CANCELED, "the copy is no longer wanted");
+}
+
+tck_status_t copy_read(const struct persistent *p, const struct copy_source *source,
+                       const struct published_chunk *chunk, uint8_t *buffer, struct error *err)
+{
+    tck_status_t status = published_chunk_read(source->from, chunk, buffer, err);
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s", p->terms->config->save_dir);
+}
+
 static tck_status_t write_chunks(const struct persistent *p, const struct copy_source *source, int fd, uint8_t *buffer,
                                  struct error *err)
 {
     tck_status_t status = TCK_OK;
     for (uint32_t i = 0; i < chunk_count(source->file->bytes) && status == TCK_OK; i++) {
         struct published_chunk chunk = published_chunk_of(source->file, i);
-        status = published_chunk_read(source->from, &chunk, buffer, err);
+        status = copy_read(p, source, &chunk, buffer, err);
         if (status == TCK_OK) {
             status = write_chunk(fd, buffer, chunk.bytes, (uint64_t)i * CHUNK_BYTES, err);
         }
-        persistent_came_further(p);
+        if (status == TCK_OK) {
+            status = copy_goes_on(p, source, err);
+        }
     }
     if (status == TCK_OK && fsync(fd) < 0) {
         status = error_set(err, status_of_errno(errno), "sync: %m");
@@ -46,8 +63,9 @@ static tck_status_t write_chunks(const struct persistent *p, const struct copy_s
 }
 
 tck_status_t copy_check(const struct persistent *p, const struct folder *dir, const char *name,
-                        const struct manifest_file *file, struct error *err)
+                        const struct copy_source *source, struct error *err)
 {
+    const struct manifest_file *file = source->file;
     struct folder_file written = FOLDER_FILE_NONE;
     uint8_t *buffer = persistent_buffer(file->bytes);
     tck_status_t status = buffer == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to read it back")
@@ -58,7 +76,9 @@ tck_status_t copy_check(const struct persistent *p, const struct folder *dir, co
     for (uint32_t i = 0; i < chunk_count(file->bytes) && status == TCK_OK; i++) {
         struct published_chunk chunk = published_chunk_of(file, i);
         status = published_chunk_read(&written, &chunk, buffer, err);
-        persistent_came_further(p);
+        if (status == TCK_OK) {
+            status = copy_goes_on(p, source, err);
+        }
     }
     folder_file_forget_cached(&written); /* these pages are not needed again */
     folder_file_close(&written);
@@ -82,7 +102,7 @@ static tck_status_t write_part(const struct persistent *p, const struct copy_sou
     }
     free(buffer);
     if (status == TCK_OK && p->config->storage_verify == SWITCH_ON) {
-        status = copy_check(p, &(struct folder){.fd = stage_fd}, part, source->file, err);
+        status = copy_check(p, &(struct folder){.fd = stage_fd}, part, source, err);
         status = status == TCK_ERR_CORRUPT ? (err->code = TCK_ERR_IO) : status; /* the source was good */
     }
     return status;
@@ -125,12 +145,16 @@ tck_status_t dir_copy(struct persistent *p, const struct copy_source *source, st
         return status;
     }
     /* An earlier process of this agent may have copied it. */
-    if (copy_check(p, &(struct folder){.fd = stage_fd}, source->file->name, source->file, &ignored) != TCK_OK) {
+    status = copy_check(p, &(struct folder){.fd = stage_fd}, source->file->name, source, &ignored);
+    if (status == TCK_ERR_CANCELED) {
+        *err = ignored;
+    } else if (status != TCK_OK) {
         status = audit_intent(p->audit, AUDIT_WRITE, what, err);
         if (status == TCK_OK) {
             outcome.code = copy_into(p, source, stage_fd, &outcome);
             audit_result(p->audit, AUDIT_WRITE, what, &outcome);
-            status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s: %s", what, outcome.text);
+            *err = outcome;
+            status = outcome.code;
         }
     }
     close(stage_fd);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shared by the files of the persistent tier, and by no others. Common to all kinds of save_dir: persistent_life.c,
- * persistent_calls.c, term_*.c, persistent_publish.c, persistent_list.c, persistent_get.c, persistent_prune.c. A
- * directory: persistent_open.c (directories, marker), persistent_stage.c, term_file.c, persistent_delete.c,
- * persistent_sweep.c, persistent_repair.c, persistent_metadata.c, persistent_file.c (one file's bytes), read_back.c. */
+ * persistent_calls.c, term_*.c, persistent_publish.c, persistent_list.c, persistent_get.c, persistent_prune.c,
+ * persistent_second.c, archive.c. A directory: persistent_open.c (directories, marker), persistent_stage.c,
+ * term_file.c, persistent_delete.c, persistent_sweep.c, persistent_repair.c, persistent_metadata.c, persistent_file.c
+ * (one file's bytes), persistent_copy.c, read_back.c. */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -18,6 +19,7 @@
 #include <stdatomic.h>
 
 struct kept_put;
+struct published_chunk;
 struct put;
 struct transfer;
 
@@ -33,6 +35,7 @@ struct copy_source {
     struct version version;
     const struct manifest_file *file;
     const struct folder_file *from; /* open */
+    const atomic_bool *stops;       /* set: the copy ends early, with TCK_ERR_CANCELED */
 };
 
 /* What depends on the kind of save_dir. All but put and resume block. */
@@ -154,9 +157,15 @@ must_check tck_status_t second_find(struct persistent *p, struct error *err);
 /* An error if this open directory is the job's in save_dir. */
 must_check tck_status_t second_check_other(const struct persistent *p, int fd, struct error *err);
 
-/* Reads a copied file back and compares it with its digests: TCK_OK if it is whole. */
+/* Reads a copied file, which has this name in that folder, back and compares it with its digests: TCK_OK if it is
+ * whole. */
 must_check tck_status_t copy_check(const struct persistent *p, const struct folder *dir, const char *name,
-                                   const struct manifest_file *file, struct error *err);
+                                   const struct copy_source *source, struct error *err);
+/* Reads a chunk of the file that is copied; an error names save_dir. */
+must_check tck_status_t copy_read(const struct persistent *p, const struct copy_source *source,
+                                  const struct published_chunk *chunk, uint8_t *buffer, struct error *err);
+/* Between two chunks of a copy: TCK_ERR_CANCELED if it is no longer wanted. */
+must_check tck_status_t copy_goes_on(const struct persistent *p, const struct copy_source *source, struct error *err);
 /* The key that names the place that it writes to: save_dir or archive_dir. */
 static inline const char *persistent_key(const struct persistent *p)
 {

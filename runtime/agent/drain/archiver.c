@@ -164,7 +164,7 @@ static void copy_work(void *ctx)
         if (i >= c->file_count) {
             return;
         }
-        w->outcome.code = archive_copy(c->archiver->archive, c->version, c->files[i], &w->outcome);
+        w->outcome.code = archive_copy(c->archiver->archive, c->version, c->files[i], &c->stops, &w->outcome);
         if (w->outcome.code != TCK_OK) {
             atomic_store(&c->stops, true);
             return;
@@ -190,7 +190,7 @@ static void copy_ended(struct copying *c)
     struct archiver *a = c->archiver;
     bool wanted = is_current(a, c->term) && version_is(c->version, a->wanted);
     bool whole = c->outcome.code == TCK_OK && !atomic_load(&c->stops);
-    struct error why = c->outcome;
+    struct error why = c->outcome.code == TCK_ERR_CANCELED ? (struct error){0} : c->outcome;
     a->copying = NULL;
     a->files += atomic_load(&c->done);
     a->bytes += atomic_load(&c->bytes);
@@ -198,7 +198,7 @@ static void copy_ended(struct copying *c)
     a->copies_failed = whole ? 0 : a->copies_failed + (why.code != TCK_OK);
     a->copy_after_ms = whole ? 0 : clock_ms() + archive_pause_ms(a->copies_failed);
     copying_free(c);
-    if (why.code != TCK_OK && why.code != TCK_ERR_CANCELED) {
+    if (why.code != TCK_OK) {
         failed(a, &why);
     } else if (whole) {
         works(a);
@@ -215,8 +215,8 @@ static void copy_done(void *ctx, bool canceled)
     if (canceled) {
         (void)error_set(&w->outcome, TCK_ERR_CANCELED, "the agent is exiting");
     }
-    if (c->outcome.code == TCK_OK) {
-        c->outcome = w->outcome;
+    if (c->outcome.code == TCK_OK || (c->outcome.code == TCK_ERR_CANCELED && w->outcome.code != TCK_OK)) {
+        c->outcome = w->outcome; /* a copy that was canceled because another one had failed is no reason */
     }
     if (--c->running == 0) {
         copy_ended(c);

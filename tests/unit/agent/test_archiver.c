@@ -153,9 +153,9 @@ tck_status_t archive_sweep(struct archive *archive, uint64_t of, struct version 
 }
 
 tck_status_t archive_copy(struct archive *archive, struct version version, const struct manifest_file *file,
-                          struct error *err)
+                          const atomic_bool *stops, struct error *err)
 {
-    (void)archive, (void)version, (void)file;
+    (void)archive, (void)version, (void)file, (void)stops;
     copies++;
     return copy_fails == TCK_OK ? TCK_OK : error_set(err, copy_fails, "no copy");
 }

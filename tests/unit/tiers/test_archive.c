@@ -152,7 +152,7 @@ static tck_status_t copy(struct version version)
     tck_status_t status = archive_manifest(archive, version, &m, &err);
     cr_assert_eq(status, TCK_OK, "%s", err.text);
     for (uint32_t i = 0; i < m.file_count && status == TCK_OK; i++) {
-        status = archive_copy(archive, version, &m.files[i], &err);
+        status = archive_copy(archive, version, &m.files[i], NULL, &err);
     }
     if (status == TCK_OK) {
         status = archive_publish(archive, &m, version.term, &err);
@@ -232,7 +232,7 @@ Test(archive, an_interrupted_copy_is_no_version_and_the_next_one_sends_only_the_
     struct manifest m;
     make(one);
     cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
-    cr_assert_eq(archive_copy(archive, one, &m.files[0], &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], NULL, &err), TCK_OK, "%s", err.text);
     manifest_free(&m);
     expect_newest(VERSION_NONE);
     uint64_t sent = memory_store_sent(there);
@@ -246,7 +246,7 @@ Test(archive, a_version_is_not_published_without_all_of_its_files)
     struct manifest m;
     make(one);
     cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
-    cr_assert_eq(archive_copy(archive, one, &m.files[0], &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], NULL, &err), TCK_OK, "%s", err.text);
     cr_assert_neq(archive_publish(archive, &m, 1, &err), TCK_OK);
     manifest_free(&m);
     expect_newest(VERSION_NONE);
@@ -285,7 +285,7 @@ Test(archive, what_an_interrupted_copy_has_left_is_deleted_by_the_next_publish)
     make(one);
     make(two);
     cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
-    cr_assert_eq(archive_copy(archive, one, &m.files[1], &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_copy(archive, one, &m.files[1], NULL, &err), TCK_OK, "%s", err.text);
     manifest_free(&m);
     cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
     cr_assert_not(memory_store_has(there, shard_key(one, 1)));
@@ -421,7 +421,7 @@ Test(archive_dir, an_interrupted_copy_is_no_version_and_is_swept)
     make(one);
     make(two);
     cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
-    cr_assert_eq(archive_copy(archive, one, &m.files[0], &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], NULL, &err), TCK_OK, "%s", err.text);
     manifest_free(&m);
     expect_newest(VERSION_NONE);
     cr_assert_eq(access(below("stage/1-10"), F_OK), 0);
@@ -435,7 +435,7 @@ Test(archive_dir, a_file_of_an_earlier_attempt_is_kept_only_if_it_is_whole)
     struct manifest m;
     make(one);
     cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
-    cr_assert_eq(archive_copy(archive, one, &m.files[1], &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(archive_copy(archive, one, &m.files[1], NULL, &err), TCK_OK, "%s", err.text);
     char path[512], name[MANIFEST_FILE_NAME + 16];
     snprintf(name, sizeof(name), "stage/1-10/%s", m.files[1].name);
     snprintf(path, sizeof(path), "%s", below(name));
