@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "tiers/archive_note.h"
+#include "tiers/forgotten.h"
 #include "tiers/persistent_impl.h"
 
 #include <stdio.h>
@@ -90,13 +91,27 @@ void archive_cancel(struct archive *archive)
     }
 }
 
+/* If save_dir is lost, what was forgotten there must not be restored from the archive. */
+static tck_status_t pass_on_forgotten(struct archive *archive, struct error *err)
+{
+    uint64_t saved = 0, there = 0;
+    tck_status_t status = forgotten_read(&archive->from->job, &saved, err);
+    if (status == TCK_OK && saved > 0) {
+        status = forgotten_read(&archive->to->job, &there, err);
+    }
+    return status == TCK_OK && saved > there ? forgotten_write(&archive->to->job, saved, clock_wall_ms(), err) : status;
+}
+
 /* From now on, save_dir says that there is something in it. */
 static tck_status_t accept_opened(struct archive *archive, struct error *err)
 {
     tck_status_t status =
         archive->to->job.fd < 0 ? TCK_OK : second_check_other(archive->from, archive->to->job.fd, err);
     if (status == TCK_OK) {
-        status = archive_note_write(&archive->from->job, archive->config.save_dir, err);
+        status = archive_note_write(&archive->from->job, archive->config.save_dir, VERSION_NONE, err);
+    }
+    if (status == TCK_OK) {
+        status = pass_on_forgotten(archive, err);
     }
     if (status != TCK_OK) {
         persistent_free(archive->to);
@@ -239,6 +254,9 @@ tck_status_t archive_publish(struct archive *archive, const struct manifest *man
     tck_status_t status = open_it(archive, err);
     if (status == TCK_OK) {
         status = persistent_publish_now(archive->to, &ask, err);
+    }
+    if (status == TCK_OK) { /* so that a start knows of it while the archive is away */
+        status = archive_note_write(&archive->from->job, archive->config.save_dir, manifest->version, err);
     }
     if (status == TCK_OK && persistent_sweep(archive->to, term, VERSION_NONE, &why) != TCK_OK) {
         log_warn("%s: what interrupted copies have left stays for now: %s", archive->config.save_dir, why.text);

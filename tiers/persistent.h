@@ -147,7 +147,8 @@ struct commit_notes {
 must_check tck_status_t persistent_commit_notes(struct persistent *p, uint64_t term, struct commit_notes *out,
                                                 struct error *err);
 /* From now on, everything that was saved so far is ignored; the files stay. Claims a term, *term_out, so that a
- * training still running cannot publish any more; all terms up to it are forgotten. alone: no start is under way, which
+ * training still running cannot publish any more; all terms up to it are forgotten, also in archive_dir, which must be
+ * there for it. alone: no start is under way, which
  * the caller has to know where the server ignores conditions; else TCK_ERR_UNSUPPORTED there. */
 must_check tck_status_t persistent_forget(struct persistent *p, bool alone, uint64_t *term_out, struct error *err);
 

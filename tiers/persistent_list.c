@@ -4,6 +4,7 @@
 #include "tiers/persistent_impl.h"
 
 #include "base/log.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +93,23 @@ static tck_status_t look_at_all(struct persistent *p, const struct version_dirs 
     return gone ? error_set(err, TCK_ERR_BUSY, "versions are deleted faster than they can be listed") : TCK_OK;
 }
 
+/* An archive that was not listed may have the newest version that is whole. */
+static tck_status_t check_suffices(const struct survey *survey, struct version archived, struct error *err)
+{
+    const struct candidate *newest = survey->count > 0 ? &survey->candidates[0] : NULL;
+    bool good = newest != NULL && newest->standing == STANDING_GOOD;
+    bool older = good && version_cmp(archived, newest->which.version) > 0;
+    if (good && !older) {
+        return TCK_OK;
+    }
+    *err = survey->unread;
+    return !older ? err->code
+                  : error_prefix(err,
+                                 "version %" PRIu64 ".%" PRIu64 " was copied to the archive, and save_dir has none "
+                                 "that is as new",
+                                 archived.term, archived.step);
+}
+
 static tck_status_t survey_once(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
                                 struct error *err)
 {
@@ -102,12 +120,10 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
     }
     *out = (struct survey){.forgotten = list.forgotten, .unread = list.unread};
     status = look_at_all(p, dirs, &list, out, err);
-    version_list_free(&list);
-    if (status == TCK_OK && out->unread.code != TCK_OK &&
-        (out->count == 0 || out->candidates[0].standing != STANDING_GOOD)) {
-        *err = out->unread; /* it may have the newest version that is whole */
-        status = err->code;
+    if (status == TCK_OK && out->unread.code != TCK_OK) {
+        status = check_suffices(out, list.archived, err);
     }
+    version_list_free(&list);
     if (status != TCK_OK) {
         survey_free(out);
     }

@@ -146,9 +146,9 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
 static tck_status_t check_known(struct persistent *p, struct error *err)
 {
     uint64_t bytes;
-    bool noted = false;
-    tck_status_t status = p->second_known ? TCK_OK : archive_note_read(&p->job, p->config->archive_dir, &noted, err);
-    if (status != TCK_OK || !noted) {
+    struct archive_note note = {0};
+    tck_status_t status = p->second_known ? TCK_OK : archive_note_read(&p->job, p->config->archive_dir, &note, err);
+    if (status != TCK_OK || !note.there) {
         return status;
     }
     status = folder_size(&p->second, MARKER_NAME, &bytes, err);

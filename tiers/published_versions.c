@@ -3,6 +3,7 @@
 #include "tiers/published_versions.h"
 
 #include "base/progress.h"
+#include "tiers/archive_note.h"
 #include "tiers/forgotten.h"
 #include "tiers/names.h"
 
@@ -207,6 +208,17 @@ static int compare_published(const void *a, const void *b)
     return order != 0 ? order : (int)x->from_second - (int)y->from_second;
 }
 
+/* What was forgotten since no longer counts. */
+static tck_status_t read_archived(const struct version_dirs *dirs, struct version_list *list, struct error *err)
+{
+    struct archive_note note;
+    tck_status_t status = archive_note_read(&dirs->save, dirs->second_dir, &note, err);
+    if (status == TCK_OK && note.newest.term > list->forgotten) {
+        list->archived = note.newest;
+    }
+    return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
+}
+
 static tck_status_t list_second(const struct version_dirs *dirs, struct version_list *list, struct error *err)
 {
     size_t before = list->count;
@@ -220,6 +232,7 @@ static tck_status_t list_second(const struct version_dirs *dirs, struct version_
     if (why.code != TCK_OK && dirs->second_may_be_away) {
         list->count = before;
         list->unread = why;
+        return read_archived(dirs, list, err);
     } else if (why.code != TCK_OK) {
         *err = why;
         return why.code;

@@ -33,6 +33,7 @@ struct version_list {
     size_t count;
     struct published *versions; /* owned; newest first; of two of the same version that of save_dir first */
     struct error unread;        /* why archive_dir was not listed, which may have others; code TCK_OK: it was */
+    struct version archived; /* if it was not: that was copied there last, as save_dir notes; VERSION_NONE: unknown */
 };
 
 /* The subdirectories of both places that have a version's name, and the version that LATEST names if a listing is

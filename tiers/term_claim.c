@@ -176,11 +176,19 @@ tck_status_t persistent_forget(struct persistent *p, bool alone, uint64_t *term_
 {
     uint64_t term = 0;
     tck_status_t status = alone ? TCK_OK : check_decided(p, err);
+    if (status == TCK_OK) { /* before anything is changed: what only save_dir has forgotten is back if that is lost */
+        status = second_find(p, err);
+    }
     if (status == TCK_OK) {
         status = persistent_claim_term(p, 1, &term, err);
     }
     if (status == TCK_OK) {
         status = forgotten_write(&p->job, term, clock_wall_ms(), err);
+    }
+    if (status == TCK_OK && p->config->archive_dir[0] != '\0' && folder_is(second_place(p)) &&
+        forgotten_write(second_place(p), term, clock_wall_ms(), err) != TCK_OK) {
+        status = error_prefix(err, "save_dir has forgotten what was saved, and archive_dir %s has not: repeat this",
+                              p->config->archive_dir);
     }
     if (status == TCK_OK) {
         *term_out = term;

@@ -92,10 +92,12 @@ static void tell(const struct cli *cli, json_t *answer)
         printf("%s version %s\n", cli->dry_run ? "would forget" : "forgotten:", json_str(version));
     }
     if (!cli->json && !cli->dry_run) {
+        const char *archive_dir = cli->config.archive_dir;
         printf("what was saved up to term %" PRIu64
-               " no longer counts. It stays in %s/%s until you delete it; to undo this, "
+               " no longer counts. It stays in %s/%s%s%s until you delete it; to undo this, "
                "remove the file \"forgotten\" there\n",
-               number_of(answer, "term"), cli->config.save_dir, cli->config.job);
+               number_of(answer, "term"), cli->config.save_dir, cli->config.job,
+               archive_dir[0] != '\0' ? ", and in the archive " : "", archive_dir);
     }
     json_add_bool(answer, "ok", true);
     json_add_bool(answer, "dry_run", cli->dry_run);

@@ -171,9 +171,9 @@ static void close_dirs(struct version_dirs *dirs)
 static tck_status_t check_known(const struct version_dirs *dirs, struct error *err)
 {
     uint64_t bytes;
-    bool noted = false;
-    tck_status_t status = archive_note_read(&dirs->save, dirs->second_dir, &noted, err);
-    if (status == TCK_OK && noted) {
+    struct archive_note note;
+    tck_status_t status = archive_note_read(&dirs->save, dirs->second_dir, &note, err);
+    if (status == TCK_OK && note.there) {
         status = folder_is(&dirs->second) ? folder_size(&dirs->second, MARKER_NAME, &bytes, err) : TCK_ERR_NOENT;
         status = status == TCK_ERR_NOENT ? archive_note_check_empty(&dirs->save, dirs->second_dir, err) : status;
     }
@@ -308,10 +308,13 @@ static tck_status_t choose(const struct config *config, const struct version_dir
     return first.code == TCK_OK ? TCK_OK : error_prefix(err, "no version of job %s can be read", config->job);
 }
 
-/* An archive that was not listed may have this step of a newer term, whose line of history is the one that counts. */
+/* An archive that was not listed may have this step of a newer term, whose line of history is the one that counts; and
+ * it has what was copied there. */
 static bool may_be_older(const struct version_list *list, struct version wanted)
 {
-    return list->unread.code != TCK_OK && wanted.step != TCK_NEWEST && wanted.term == 0;
+    bool newest = wanted.step == TCK_NEWEST && (wanted.term == 0 || wanted.term == list->archived.term);
+    bool lacks = list->count == 0 || version_cmp(list->archived, list->versions[0].version) > 0;
+    return list->unread.code != TCK_OK && (newest ? lacks : wanted.step != TCK_NEWEST && wanted.term == 0);
 }
 
 static tck_status_t find_in(const struct config *config, const struct version_dirs *dirs, struct version wanted,

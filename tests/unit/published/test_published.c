@@ -611,6 +611,21 @@ Test(published, an_archive_that_is_away_matters_only_if_save_dir_does_not_suffic
     assert_text(tck_published_errmsg(NULL), "archive_dir may have a version that is whole");
 }
 
+Test(published, an_archive_that_is_away_has_what_was_copied_there)
+{
+    const char *away = "/nowhere/archive";
+    char path[200];
+    publish(root, 1, 8);
+    snprintf(path, sizeof(path), "%s", below("job/archive"));
+    FILE *file = fopen(path, "we");
+    cr_assert_not_null(file);
+    fprintf(file, "{\"format\":1,\"archive_dir\":\"%s\",\"term\":1,\"step\":9}", away);
+    fclose(file);
+    cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_ERR_IO, "step 9 is only there");
+    publish(root, 1, 9);
+    cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
+}
+
 /* A port at which a server accepts connections and answers nothing; the caller closes *fd_out. */
 static unsigned listen_silently(int *fd_out)
 {
