@@ -72,7 +72,24 @@ static bool outweighs(const struct error *loaded, const struct error *saved)
     return loaded->code == TCK_OK || (status_proves_damage(saved->code) && !status_proves_damage(loaded->code));
 }
 
-static void find_in_second(const struct persistent *p, struct version version, struct found_file *files, uint32_t count)
+/* Two versions of one name are copies of each other, unless save_dir was replaced by an older copy of itself and its
+ * terms were counted from there. Files of both together would be no version. */
+static void check_same(const struct opened *saved, struct found_file *loaded)
+{
+    const struct manifest_file *own =
+        saved->outcome.code == TCK_OK ? manifest_find(&saved->manifest, loaded->shard) : NULL;
+    if (own == NULL || loaded->outcome.code != TCK_OK || hash128_is(own->root, loaded->file.root)) {
+        return;
+    }
+    free(loaded->file.crcs);
+    loaded->file = (struct manifest_file){0};
+    (void)error_set(&loaded->outcome, TCK_ERR_CORRUPT,
+                    "%s: the version of this name in the second place has other content than that in save_dir",
+                    own->name);
+}
+
+static void find_in_second(const struct persistent *p, const struct opened *saved, struct version version,
+                           struct found_file *files, uint32_t count)
 {
     struct published which = {.version = version, .from_second = true};
     struct opened o = open_published(p, &which);
@@ -80,6 +97,7 @@ static void find_in_second(const struct persistent *p, struct version version, s
         struct found_file loaded = {.shard = files[i].shard};
         if (files[i].outcome.code != TCK_OK) {
             find_in(&o, &which, &loaded);
+            check_same(saved, &loaded);
             files[i] = outweighs(&loaded.outcome, &files[i].outcome) ? loaded : files[i];
         }
     }
@@ -87,7 +105,8 @@ static void find_in_second(const struct persistent *p, struct version version, s
 }
 
 /* An archive that is away may have what save_dir lacks. */
-static void find_beside(struct persistent *p, struct version version, struct found_file *files, uint32_t count)
+static void find_beside(struct persistent *p, const struct opened *saved, struct version version,
+                        struct found_file *files, uint32_t count)
 {
     struct error away;
     if (second_find(p, &away) != TCK_OK) {
@@ -95,7 +114,7 @@ static void find_beside(struct persistent *p, struct version version, struct fou
             files[i].outcome = status_proves_damage(files[i].outcome.code) ? away : files[i].outcome;
         }
     } else if (folder_is(second_place(p))) {
-        find_in_second(p, version, files, count);
+        find_in_second(p, saved, version, files, count);
     }
 }
 
@@ -108,10 +127,10 @@ void persistent_find(struct persistent *p, struct version version, struct found_
         find_in(&o, &which, &files[i]);
         found += files[i].outcome.code == TCK_OK;
     }
-    opened_free(&o);
     if (found < count) {
-        find_beside(p, version, files, count);
+        find_beside(p, &o, version, files, count);
     }
+    opened_free(&o);
     for (uint32_t i = 0; i < count; i++) {
         files[i].outcome.code = name_version(files[i].outcome.code, version, &files[i].outcome);
     }

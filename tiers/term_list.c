@@ -2,6 +2,7 @@
  * The term files of a directory, as one listing shows them. */
 #include "tiers/term_list.h"
 
+#include "base/log.h"
 #include "tiers/persistent_impl.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -106,6 +107,9 @@ static tck_status_t newest_in_second(struct persistent *p, bool first, uint64_t 
     if (status != TCK_OK && (first || p->config->archive_dir[0] == '\0')) {
         *err = why;
         return status;
+    }
+    if (status != TCK_OK) {
+        log_warn("terms are counted from save_dir alone: %s", why.text);
     }
     return TCK_OK;
 }

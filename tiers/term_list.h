@@ -21,7 +21,8 @@ must_check tck_status_t term_list_newest(const struct folder *job, uint64_t *ter
 /* The terms below this one that have a file, newest first; the caller frees them. */
 must_check tck_status_t term_list_below(const struct folder *job, uint64_t term, struct term_listed **terms_out,
                                         size_t *count_out, struct error *err);
-/* The lowest term, at_least or above, that is above all that were ever used in save_dir, load_dir or archive_dir. */
+/* The lowest term, at_least or above, that is above all that were ever used in save_dir, load_dir or archive_dir. If
+ * archive_dir cannot be read, save_dir decides alone, unless it has no term. */
 must_check tck_status_t term_lowest_free(struct persistent *p, uint64_t at_least, uint64_t *term_out,
                                          struct error *err);
 

@@ -373,6 +373,28 @@ static void lead_failed(struct archiver *a, const struct job *job)
     }
 }
 
+/* A version of a term that save_dir has not reached was copied before save_dir was replaced by an older copy of itself,
+ * while the archive was away. What is published now has lower terms, so it would not count beside that version: copies
+ * of it are of no use, and the next start restores the archive's version. */
+static void found_newest(struct archiver *a, const struct job *job)
+{
+    struct error why;
+    a->known = true;
+    a->archived = job->newest;
+    a->archived_wall_ms = job->wall_ms;
+    if (job->newest.term <= job->term) {
+        works(a);
+        return;
+    }
+    (void)error_set(&why, TCK_ERR_EXIST,
+                    "archive_dir %s has version %" PRIu64 ".%" PRIu64
+                    ", of a term that save_dir %s has not reached: an "
+                    "older copy of save_dir seems to have been put in its place. The next start restores that version, "
+                    "unless `tierckpt forget` is called first; until then nothing is copied",
+                    a->needs.config->archive_dir, job->newest.term, job->newest.step, a->needs.config->save_dir);
+    failed(a, &why);
+}
+
 static void lead_ended(struct archiver *a, const struct job *job)
 {
     bool mine = is_current(a, job->term);
@@ -384,10 +406,7 @@ static void lead_ended(struct archiver *a, const struct job *job)
         }
         return;
     }
-    works(a);
-    a->known = true;
-    a->archived = job->newest;
-    a->archived_wall_ms = job->wall_ms;
+    found_newest(a, job);
     if (job->kind == JOB_PUBLISH) {
         a->versions++;
         a->leads_failed = 0;

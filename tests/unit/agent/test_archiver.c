@@ -371,3 +371,19 @@ Test(archiver, nothing_is_copied_while_the_coordinator_cannot_reach_the_archive)
     expect_chosen(one);
     cr_assert_eq(copies, 1);
 }
+
+Test(archiver, a_version_of_a_term_that_save_dir_has_not_reached_is_named_and_nothing_is_copied)
+{
+    published = (struct version){7, 5};
+    settle();
+    struct archiver_figures figures = archiver_figures(archiver);
+    cr_assert_eq(figures.trouble.code, TCK_ERR_EXIST);
+    cr_assert_not_null(strstr(figures.trouble.text, "version 7.5"), "%s", figures.trouble.text);
+    cr_assert_not_null(strstr(figures.trouble.text, "nothing is copied"), "%s", figures.trouble.text);
+    cr_assert_eq(copies, 0);
+    form_term(8, NODES);
+    decision.published = (struct version){8, 10};
+    settle();
+    cr_assert_eq(archiver_figures(archiver).trouble.code, TCK_OK, "the next start goes on from there");
+    expect_chosen(decision.published);
+}
