@@ -175,22 +175,10 @@ static tck_status_t open_it(struct archive *archive, struct error *err)
 
 tck_status_t archive_newest(struct archive *archive, struct version *out, uint64_t *wall_ms_out, struct error *err)
 {
-    struct published *list = NULL;
-    struct manifest manifest = {0};
-    size_t count = 0;
     tck_status_t status = open_it(archive, err);
     if (status == TCK_OK) {
-        status = persistent_list(archive->to, &list, &count, err);
+        status = name_it(archive, persistent_newest_good(archive->to, out, wall_ms_out, err), err);
     }
-    if (status == TCK_OK && count > 0) {
-        status = persistent_manifest(archive->to, &list[0], &manifest, err);
-    }
-    if (status == TCK_OK) {
-        *out = count > 0 ? list[0].version : VERSION_NONE;
-        *wall_ms_out = manifest.wall_ms;
-        manifest_free(&manifest);
-    }
-    free(list);
     return end_use(archive, status);
 }
 

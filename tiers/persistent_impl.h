@@ -189,6 +189,10 @@ must_check tck_status_t print_manifest(const struct manifest *manifest, char **t
 must_check tck_status_t prune_superseded(struct persistent *p, struct version published, uint32_t keep,
                                          struct error *err);
 
+/* The newest good version in a place that has no second one, and when it was saved; VERSION_NONE: there is none. Looks
+ * at none that is older. An error if a newer one cannot be read now. */
+must_check tck_status_t persistent_newest_good(struct persistent *p, struct version *out, uint64_t *wall_ms_out,
+                                               struct error *err);
 /* persistent_survey of save_dir alone. */
 must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 /* The versions that are good; the caller frees them. Frees the survey, also when it fails. */

@@ -44,6 +44,47 @@ tck_status_t persistent_manifest(struct persistent *p, const struct published *w
     return name_version(status, which->version, err);
 }
 
+/* *out: the newest good one of these; VERSION_NONE: there is none. */
+static tck_status_t first_good(struct persistent *p, const struct version_list *list, struct version_look *look,
+                               struct version *out, struct error *err)
+{
+    struct version_dirs dirs = persistent_dirs(p);
+    *out = VERSION_NONE;
+    for (size_t i = 0; i < list->count; i++) {
+        version_look(&dirs, &list->versions[i], look);
+        persistent_came_further(p);
+        if (look->standing == STANDING_GOOD) {
+            *out = list->versions[i].version;
+            return TCK_OK;
+        }
+        struct error why = look->why;
+        enum standing standing = look->standing;
+        version_look_free(look);
+        if (standing == STANDING_UNREADABLE) {
+            *err = why;
+            return name_version(err->code, list->versions[i].version, err);
+        }
+    }
+    return TCK_OK;
+}
+
+tck_status_t persistent_newest_good(struct persistent *p, struct version *out, uint64_t *wall_ms_out, struct error *err)
+{
+    struct version_dirs dirs = persistent_dirs(p);
+    struct version_list list = {0};
+    struct version_look look = {.dir = FOLDER_NONE};
+    tck_status_t status = version_list(&dirs, &list, err);
+    if (status == TCK_OK) {
+        status = first_good(p, &list, &look, out, err);
+    }
+    if (status == TCK_OK) {
+        *wall_ms_out = look.manifest.wall_ms;
+        version_look_free(&look);
+    }
+    version_list_free(&list);
+    return status;
+}
+
 /* ---- all versions ---------------------------------------------------------------------------------------------- */
 
 #define LISTINGS_MAX 5
@@ -68,6 +109,14 @@ static tck_status_t add(struct survey *survey, const struct published *which, co
     return TCK_OK;
 }
 
+/* Whether what the second place has of it does not matter, since save_dir has it. */
+static bool has_good(const struct survey *survey, const struct published *which)
+{
+    const struct candidate *last = survey->count == 0 ? NULL : &survey->candidates[survey->count - 1];
+    return which->from_second && last != NULL && version_is(last->which.version, which->version) &&
+           last->standing == STANDING_GOOD;
+}
+
 /* TCK_ERR_BUSY: one of them has been deleted meanwhile. */
 static tck_status_t look_at_all(struct persistent *p, const struct version_dirs *dirs, const struct version_list *list,
                                 struct survey *survey, struct error *err)
@@ -80,6 +129,9 @@ static tck_status_t look_at_all(struct persistent *p, const struct version_dirs 
     }
     for (size_t i = 0; i < list->count && status == TCK_OK && !gone; i++) {
         struct version_look look;
+        if (has_good(survey, &list->versions[i])) {
+            continue;
+        }
         version_look(dirs, &list->versions[i], &look);
         persistent_moved(p);
         persistent_came_further(p);
@@ -131,19 +183,13 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
 }
 
 /* A version that vanishes during the survey was superseded, and its successor may not be in the listing: list again. */
-static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct survey *out, struct error *err)
+static tck_status_t survey_all(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
+                               struct error *err)
 {
-    struct error away = {0};
-    if (second_too) {
-        away.code = second_find(p, &away);
-    }
-    struct version_dirs dirs = persistent_dirs(p);
     struct survey survey = {0};
     tck_status_t status = TCK_ERR_BUSY;
-    dirs.second = second_too && away.code == TCK_OK ? dirs.second : FOLDER_NONE;
-    dirs.away = away;
     for (int i = 0; i < LISTINGS_MAX && status == TCK_ERR_BUSY; i++) {
-        status = survey_once(p, &dirs, &survey, err);
+        status = survey_once(p, dirs, &survey, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "list the published versions");
@@ -153,6 +199,18 @@ static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct su
     }
     *out = survey;
     return TCK_OK;
+}
+
+static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct survey *out, struct error *err)
+{
+    struct error away = {0};
+    if (second_too) {
+        away.code = second_find(p, &away);
+    }
+    struct version_dirs dirs = persistent_dirs(p);
+    dirs.second = second_too && away.code == TCK_OK ? dirs.second : FOLDER_NONE;
+    dirs.away = away;
+    return survey_all(p, &dirs, out, err);
 }
 
 void survey_free(struct survey *survey)
@@ -172,6 +230,14 @@ tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct er
 tck_status_t persistent_survey(struct persistent *p, struct survey *out, struct error *err)
 {
     return survey_dirs(p, true, out, err);
+}
+
+tck_status_t persistent_survey_archive(struct persistent *p, struct survey *out, struct error *err)
+{
+    tck_status_t status = second_find(p, err);
+    struct version_dirs dirs = persistent_dirs(p);
+    dirs.save = FOLDER_NONE;
+    return status == TCK_OK ? survey_all(p, &dirs, out, err) : status;
 }
 
 static void warn_of(const struct persistent *p, const struct candidate *candidate)

@@ -142,8 +142,8 @@ tck_status_t prune_superseded(struct persistent *p, struct version published, ui
 {
     struct published *versions = NULL;
     size_t count = 0;
-    tck_status_t status = good_versions(p, &versions, &count, err);
-    if (status != TCK_OK) {
+    tck_status_t status = keep > 0 ? good_versions(p, &versions, &count, err) : TCK_OK;
+    if (status != TCK_OK || keep == 0) {
         return status;
     }
     struct history history = history_of(p, published);

@@ -21,7 +21,7 @@ static bool still_listed(struct persistent *persistent, const struct published *
     struct published *list = NULL;
     size_t count = 0;
     struct error err;
-    bool found = persistent_list(persistent, &list, &count, &err) != TCK_OK;
+    bool found = persistent_list_without_archive(persistent, &list, &count, &err) != TCK_OK;
     for (size_t i = 0; !found && i < count; i++) {
         found = version_is(list[i].version, which->version);
     }
@@ -34,6 +34,49 @@ static void add_bad(void *ctx, const char *why)
     json_add_str(ctx, NULL, why);
 }
 
+/* Whether it is still there, or that cannot be seen. */
+static bool is_still_there(struct persistent *persistent, const struct published *which)
+{
+    struct manifest manifest;
+    struct error ignored;
+    tck_status_t status = persistent_manifest(persistent, which, &manifest, &ignored);
+    if (status == TCK_OK) {
+        manifest_free(&manifest);
+    }
+    return status != TCK_ERR_NOENT;
+}
+
+static void add_bad_of_archive(const struct cli *cli, json_t *bad, const char *version, const char *why)
+{
+    char text[CONFIG_PATH + ERROR_TEXT_BYTES + 64];
+    snprintf(text, sizeof(text), "archive_dir %s: %s%s%s", cli->config.archive_dir, version,
+             version[0] != '\0' ? ": " : "", why);
+    json_add_str(bad, NULL, text);
+}
+
+/* Reads the copies in archive_dir, too, those of versions that save_dir has as well; adds their number. */
+static void verify_archive(const struct cli *cli, struct persistent *persistent, json_t *bad, uint64_t *versions)
+{
+    struct survey survey = {0};
+    struct error why;
+    if (persistent_survey_archive(persistent, &survey, &why) != TCK_OK) {
+        json_add_str(bad, NULL, why.text);
+        return;
+    }
+    for (size_t i = 0; i < survey.count; i++) {
+        const struct candidate *c = &survey.candidates[i];
+        char name[48];
+        snprintf(name, sizeof(name), "version %" PRIu64 ".%" PRIu64, c->which.version.term, c->which.version.step);
+        if (c->standing != STANDING_GOOD) {
+            add_bad_of_archive(cli, bad, name, c->why);
+        } else if (persistent_verify(persistent, &c->which, &why) != TCK_OK && is_still_there(persistent, &c->which)) {
+            add_bad_of_archive(cli, bad, "", why.text);
+        }
+    }
+    *versions += survey.count;
+    survey_free(&survey);
+}
+
 /* Adds the texts of all damage as "bad", and the number of versions read as "versions". */
 static tck_status_t verify_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                     json_t *answer, struct error *err)
@@ -41,12 +84,13 @@ static tck_status_t verify_versions(const struct cli *cli, struct persistent *pe
     struct published *list = NULL;
     size_t count = 0;
     struct error why;
-    (void)cli, (void)ctx;
-    tck_status_t status = persistent_list(persistent, &list, &count, err);
+    (void)ctx;
+    tck_status_t status = persistent_list_without_archive(persistent, &list, &count, err);
     if (status != TCK_OK) {
         return status;
     }
     json_t *bad = json_array();
+    uint64_t versions = count;
     for (size_t i = 0; i < count; i++) {
         if (persistent_verify(persistent, &list[i], &why) != TCK_OK && still_listed(persistent, &list[i])) {
             json_add_str(bad, NULL, why.text);
@@ -56,8 +100,11 @@ static tck_status_t verify_versions(const struct cli *cli, struct persistent *pe
         json_add_str(bad, NULL, why.text);
     }
     free(list);
+    if (cli->config.archive_dir[0] != '\0') {
+        verify_archive(cli, persistent, bad, &versions);
+    }
     json_add(answer, "bad", bad);
-    json_add_u64(answer, "versions", count);
+    json_add_u64(answer, "versions", versions);
     return TCK_OK;
 }
 

@@ -14,7 +14,9 @@ static void add_place(const struct cli *cli, json_t *item, const struct publishe
 {
     bool archive = cli->config.archive_dir[0] != '\0';
     json_add_bool(item, "from_load_dir", which->from_second && !archive);
-    json_add_bool(item, "from_archive_dir", which->from_second && archive);
+    if (archive) {
+        json_add_bool(item, "from_archive_dir", which->from_second);
+    }
 }
 
 static json_t *row_json(const struct cli *cli, struct persistent *persistent, const struct published *of)
@@ -77,7 +79,10 @@ static tck_status_t survey_versions(const struct cli *cli, struct persistent *pe
         json_add(good ? published : unfit, NULL,
                  good ? row_json(cli, persistent, &candidate->which) : unfit_json(cli, candidate));
     }
-    json_add_bool(answer, "ok", json_len(unfit) == 0);
+    json_add_bool(answer, "ok", json_len(unfit) == 0 && survey.unread.code == TCK_OK);
+    if (survey.unread.code != TCK_OK) {
+        json_add_str(answer, "archive_error", survey.unread.text);
+    }
     json_add(answer, "published", published);
     json_add(answer, "unfit", unfit);
     survey_free(&survey);
@@ -156,6 +161,9 @@ static void print_versions(const struct cli *cli, const json_t *answer)
     if (json_len(json_get(answer, "unfit")) > 0) {
         printf("present, but not restorable now:\n");
         print_unfit(json_get(answer, "unfit"));
+    }
+    if (json_get(answer, "archive_error") != NULL) {
+        printf("WARNING: the archive may have others, and cannot be read: %s\n", text_of(answer, "archive_error"));
     }
 }
 
