@@ -478,7 +478,7 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_chec
  * version of another layout (number of ranks, sharding) is restored if it is published.
  *
  * TCK_ERR_NOENT: nothing was ever committed, so start from scratch. This is proved, not assumed: all of save_dir and
- * load_dir was read, and no commit is noted anywhere.
+ * load_dir or archive_dir was read, and no commit is noted anywhere.
  * TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but cannot be restored; the text says why.
  * TCK_ERR_IO, TCK_ERR_PROTO: something that is or may be there cannot be read now, or not by this build. No older
  * version is taken in its place. TCK_ERR_CORRUPT: verified data was found damaged again while it was copied, in several
@@ -574,7 +574,7 @@ typedef struct tck_published tck_published_t;
 typedef struct tck_published_open_params {
     size_t struct_size;
     const char *path; /* directory of a version, wherever it was copied to; or NULL: the version is searched for in */
-    const char *config_file; /* save_dir and load_dir of this configuration, */
+    const char *config_file; /* save_dir, and load_dir or archive_dir, of this configuration, */
     const char *config_json; /* which is given as in tck_attach_params_t */
     uint64_t step;           /* TCK_NEWEST, or the newest version of this step; unused with a path */
 } tck_published_open_params_t;

@@ -22,6 +22,7 @@ static struct object_store *there;
 static struct archive *archive;
 static struct error err;
 static char dir[256];
+static uint64_t salt; /* of the content of versions that are made */
 
 static tck_status_t open_second(void)
 {
@@ -102,7 +103,7 @@ static struct manifest manifest_of(struct version version, uint8_t **images)
         uint64_t bytes = i == 0 ? LARGE_BYTES : SMALL_BYTES;
         images[i] = malloc(bytes);
         for (uint64_t at = 0; at < bytes; at += 8) {
-            uint64_t word = at * 0x9e3779b97f4a7c15u + i + 1000 * version.step;
+            uint64_t word = at * 0x9e3779b97f4a7c15u + i + 1000 * version.step + salt;
             memcpy(images[i] + at, &word, sizeof(word));
         }
         m.files[i] = (struct manifest_file){.shard = {9, i}, .bytes = bytes};
@@ -373,6 +374,143 @@ Test(archive, the_terms_of_an_empty_save_dir_are_above_those_in_the_archive)
     cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_OK, "save_dir has a term now: %s", err.text);
 }
 
+/* Removes a version from save_dir. */
+static void lose(struct version version)
+{
+    memory_store_set(objects_store, key_of(version, MANIFEST_NAME), NULL, 0);
+    for (uint32_t i = 0; i < FILES; i++) {
+        memory_store_set(objects_store, shard_key(version, i), NULL, 0);
+    }
+}
+
+Test(archive, one_that_is_away_is_known_to_have_what_was_copied_last)
+{
+    struct published *list = NULL;
+    size_t count = 0;
+    make(one);
+    make(two);
+    cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
+    fail_there(~0u, "", MEMORY_DENIED);
+    expect_restorable(two, false);
+    lose(two);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED,
+                 "an older one is good, and not the newest");
+    cr_assert_not_null(strstr(err.text, "version 1.20 was copied to the archive"), "%s", err.text);
+    memory_store_heal(there);
+    expect_restorable(two, true);
+}
+
+Test(archive, what_is_forgotten_is_not_restored_from_it_after_save_dir_is_lost)
+{
+    struct published *list = NULL;
+    size_t count = 9;
+    uint64_t term = 0;
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_forget(tier, false, &term, &err), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, OBJECTS_JOB "/forgotten", NULL, 0);
+    lose(one);
+    cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(count, 0);
+    free(list);
+}
+
+Test(archive, nothing_is_forgotten_while_it_is_away)
+{
+    uint64_t term = 0;
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    fail_there(~0u, "", MEMORY_DENIED);
+    cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_forget(tier, false, &term, &err), TCK_ERR_DENIED, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "archive_dir"), "%s", err.text);
+    cr_assert_not(memory_store_has(objects_store, OBJECTS_JOB "/forgotten"));
+    cr_assert_not(memory_store_has(objects_store, OBJECTS_JOB "/term.2"));
+}
+
+Test(archive, what_was_forgotten_without_it_is_passed_on_when_it_is_opened)
+{
+    const char text[] = "{\"format\":1,\"term\":1,\"wall_ms\":1}";
+    const struct version next = {2, 40};
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    memory_store_set(objects_store, OBJECTS_JOB "/forgotten", text, strlen(text));
+    archive_free(archive);
+    cr_assert_eq(archive_new(&objects_config, tier, memory_store_client(there), &archive, &err), TCK_OK);
+    make(next);
+    cr_assert_eq(copy(next), TCK_OK, "%s", err.text);
+    cr_assert(memory_store_has(there, OBJECTS_JOB "/forgotten"));
+}
+
+Test(archive, files_of_two_versions_of_one_name_are_not_mixed)
+{
+    struct found_file found = {.shard = {9, 1}};
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    salt = 77; /* an older copy of save_dir was put in its place, and the term was given out once more */
+    make(one);
+    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    persistent_find(tier, one, &found, 1);
+    cr_assert_neq(found.outcome.code, TCK_OK);
+}
+
+Test(archive, the_newest_version_is_found_without_a_look_at_older_ones)
+{
+    objects_config.max_archive_num = 0;
+    archive_free(archive);
+    cr_assert_eq(archive_new(&objects_config, tier, memory_store_client(there), &archive, &err), TCK_OK);
+    const struct version versions[] = {one, two, three};
+    uint32_t reads[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        make(versions[i]);
+        cr_assert_eq(copy(versions[i]), TCK_OK, "%s", err.text);
+        uint32_t before = memory_store_calls(there, MEMORY_GET);
+        expect_newest(versions[i]);
+        reads[i] = memory_store_calls(there, MEMORY_GET) - before;
+    }
+    cr_assert_eq(reads[2], reads[0], "%u, %u", reads[0], reads[2]);
+}
+
+Test(archive, a_copy_that_is_no_longer_wanted_ends_after_a_chunk)
+{
+    struct manifest m;
+    atomic_bool stops = true;
+    make(one);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], &stops, &err), TCK_ERR_CANCELED, "%s", err.text);
+    cr_assert_eq(memory_store_uploads(there), 0);
+    cr_assert_not(memory_store_has(there, shard_key(one, 0)));
+    manifest_free(&m);
+}
+
+Test(archive, an_error_names_the_version_and_the_file)
+{
+    make(one);
+    fail_there(MEMORY_BEGIN | MEMORY_PUT, "shard", MEMORY_DENIED);
+    cr_assert_eq(copy(one), TCK_ERR_DENIED, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "v000000000010.t1/shard-"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "archive_dir s3://archive"), "%s", err.text);
+    memory_store_set(objects_store, shard_key(one, 0), NULL, 0);
+    memory_store_heal(there);
+    cr_assert_neq(copy(one), TCK_OK);
+    cr_assert_not_null(strstr(err.text, "v000000000010.t1/shard-"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "save_dir"), "%s", err.text);
+}
+
+Test(archive, its_copy_of_what_save_dir_has_too_is_surveyed)
+{
+    struct survey survey;
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_survey_archive(tier, &survey, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(survey.count, 1);
+    cr_assert(survey.candidates[0].which.from_second);
+    cr_assert_eq(survey.candidates[0].standing, STANDING_GOOD);
+    survey_free(&survey);
+    fail_there(~0u, "", MEMORY_DENIED);
+    cr_assert_eq(persistent_survey_archive(tier, &survey, &err), TCK_ERR_DENIED, "%s", err.text);
+}
+
 /* ---- a directory ----------------------------------------------------------------------------------------------- */
 
 static const char *below(const char *name)
@@ -447,6 +585,29 @@ Test(archive_dir, a_file_of_an_earlier_attempt_is_kept_only_if_it_is_whole)
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
     memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
     expect_restorable(one, true);
+}
+
+Test(archive_dir, a_copy_that_is_no_longer_wanted_ends_after_a_chunk)
+{
+    struct manifest m;
+    char name[MANIFEST_FILE_NAME + 16];
+    atomic_bool stops = true;
+    make(one);
+    cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
+    cr_assert_eq(archive_copy(archive, one, &m.files[0], &stops, &err), TCK_ERR_CANCELED, "%s", err.text);
+    snprintf(name, sizeof(name), "stage/1-10/%s", m.files[0].name);
+    cr_assert_neq(access(below(name), F_OK), 0);
+    manifest_free(&m);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+}
+
+Test(archive_dir, what_is_forgotten_is_forgotten_there_too)
+{
+    uint64_t term = 0;
+    make(one);
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+    cr_assert_eq(persistent_forget(tier, false, &term, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(access(below("forgotten"), F_OK), 0);
 }
 
 Test(archive_dir, one_that_is_not_mounted_is_an_error_and_not_empty)
