@@ -485,23 +485,19 @@ static void drains(struct exposition *x, const struct report *r)
 
 static void archive_good(struct exposition *x, const struct report *r)
 {
-    if (r->archive.used) {
-        plain(x, r->archive.trouble.code == TCK_OK);
-    }
+    plain(x, r->archive.trouble.code == TCK_OK);
 }
 
 static void archive_step(struct exposition *x, const struct report *r)
 {
-    if (r->archive.used && !version_none(r->archive.archived)) {
+    if (!version_none(r->archive.archived)) {
         plain(x, r->archive.archived.step);
     }
 }
 
 static void archive_files(struct exposition *x, const struct report *r)
 {
-    if (r->archive.used) {
-        plain(x, r->archive.files);
-    }
+    plain(x, r->archive.files);
 }
 
 static void memory_used(struct exposition *x, const struct report *r)
@@ -719,12 +715,23 @@ bool metrics_family(size_t i, struct metrics_help *out)
     return true;
 }
 
+/* Without an archive_dir there is nothing to read of it, not even what the metrics mean. */
+static bool is_left_out(size_t i, const struct report *report)
+{
+    bool of_archive = families[i].samples == archive_good || families[i].samples == archive_step ||
+                      families[i].samples == archive_files;
+    return of_archive && !report->archive.used;
+}
+
 char *metrics_text(const struct report *report, size_t *len_out)
 {
     struct exposition x;
     const struct label common[] = {{"job_id", report->config->job}, {"node", report->config->node}};
     exposition_begin(&x, METRICS_TEXT_MAX, common, sizeof(common) / sizeof(*common));
     for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        if (is_left_out(i, report)) {
+            continue;
+        }
         exposition_family(&x, families[i].name, families[i].kind, families[i].help);
         families[i].samples(&x, report);
     }

@@ -106,6 +106,20 @@ Test(metrics_text, leaves_out_unknown_values)
     expect_no_sample(&r, "tierckpt_slots");
 }
 
+Test(metrics_text, says_nothing_of_an_archive_that_is_not_used)
+{
+    struct report r = in_a_term();
+    char *text = text_of(&r);
+    cr_assert(strstr(text, "tierckpt_archive") == NULL, "%s", text);
+    free(text);
+    r.archive.used = true;
+    expect_line(&r, "tierckpt_archive_good{job_id=\"llm\",node=\"n7\"} 1");
+    expect_line(&r, "tierckpt_archived_files_total{job_id=\"llm\",node=\"n7\"} 0");
+    expect_no_sample(&r, "tierckpt_archived_step");
+    r.archive.archived = (struct version){4, 100};
+    expect_line(&r, "tierckpt_archived_step{job_id=\"llm\",node=\"n7\"} 100");
+}
+
 /* Its peers look lost, since its sessions are closed, and another start may have gone back behind its versions. */
 Test(metrics_text, no_interval_of_storage_if_nothing_is_published)
 {
