@@ -164,7 +164,8 @@ static void write_archive(FILE *to, const json_t *archive)
     }
     text_version(json_get(archive, "archived"), archived, sizeof(archived));
     text_version(json_get(archive, "copying"), copying, sizeof(copying));
-    fprintf(to, "archive_dir: newest version %s, copying %s\n", archived, copying);
+    fprintf(to, "archive_dir: newest version %s, copying %s\n",
+            flag_of(archive, "known") ? archived : "is known to the coordinator's node", copying);
     if (!flag_of(archive, "good")) {
         fprintf(to, "WARNING: archive_dir is not up to date, while save_dir goes on: %s\n", text_of(archive, "error"));
     }

@@ -230,6 +230,7 @@ static json_t *storage_json(const struct trouble *trouble)
 static json_t *archive_json(const struct archiver_figures *archive)
 {
     json_t *json = storage_json(&archive->trouble);
+    json_add_bool(json, "known", archive->known);
     json_add(json, "archived", version_json(archive->archived));
     json_add(json, "copying", version_json(archive->copying));
     json_add_u64(json, "files", archive->files);

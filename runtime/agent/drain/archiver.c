@@ -589,6 +589,7 @@ struct archiver_figures archiver_figures(const struct archiver *a)
         return (struct archiver_figures){0};
     }
     return (struct archiver_figures){.used = true,
+                                     .known = a->known,
                                      .archived = a->archived,
                                      .copying = a->wanted,
                                      .files = a->files,

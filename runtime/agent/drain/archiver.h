@@ -47,8 +47,8 @@ bool archiver_is_busy(const struct archiver *a);
 
 struct archiver_figures {
     bool used;               /* there is an archive */
-    struct version archived; /* newest one that is known to be whole there; none is known by other nodes than the
-                                coordinator's */
+    bool known;              /* by the coordinator's agent, once it has looked: */
+    struct version archived; /* newest one that is whole there */
     struct version copying;  /* VERSION_NONE: nothing is being copied */
     uint64_t files, bytes;   /* copied by this node */
     uint64_t versions;       /* published there by this agent */

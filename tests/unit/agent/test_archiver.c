@@ -251,7 +251,9 @@ static void expect_chosen(struct version version)
 
 Test(archiver, a_version_is_published_once_all_nodes_have_copied_it)
 {
+    cr_assert_not(archiver_figures(archiver).known);
     settle();
+    cr_assert(archiver_figures(archiver).known);
     expect_chosen(one);
     cr_assert(version_is(pinned, one), "a publish in save_dir does not delete it meanwhile");
     cr_assert_eq(copies, 1);
