@@ -387,11 +387,10 @@ static void found_newest(struct archiver *a, const struct job *job)
         return;
     }
     (void)error_set(&why, TCK_ERR_EXIST,
-                    "archive_dir %s has version %" PRIu64 ".%" PRIu64
-                    ", of a term that save_dir %s has not reached: an "
-                    "older copy of save_dir seems to have been put in its place. The next start restores that version, "
-                    "unless `tierckpt forget` is called first; until then nothing is copied",
-                    a->needs.config->archive_dir, job->newest.term, job->newest.step, a->needs.config->save_dir);
+                    "archive_dir %s has version %" PRIu64 ".%" PRIu64 ", of a term that save_dir has not reached: "
+                    "save_dir was replaced by an older copy of itself. Nothing is copied, and the next start restores "
+                    "that version, unless it is moved out of the archive before",
+                    a->needs.config->archive_dir, job->newest.term, job->newest.step);
     failed(a, &why);
 }
 

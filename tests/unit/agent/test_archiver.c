@@ -381,7 +381,7 @@ Test(archiver, a_version_of_a_term_that_save_dir_has_not_reached_is_named_and_no
     struct archiver_figures figures = archiver_figures(archiver);
     cr_assert_eq(figures.trouble.code, TCK_ERR_EXIST);
     cr_assert_not_null(strstr(figures.trouble.text, "version 7.5"), "%s", figures.trouble.text);
-    cr_assert_not_null(strstr(figures.trouble.text, "nothing is copied"), "%s", figures.trouble.text);
+    cr_assert_not_null(strstr(figures.trouble.text, "Nothing is copied"), "%s", figures.trouble.text);
     cr_assert_eq(copies, 0);
     form_term(8, NODES);
     decision.published = (struct version){8, 10};
