@@ -89,19 +89,28 @@ tck_status_t persistent_newest_good(struct persistent *p, struct version *out, u
 
 #define LISTINGS_MAX 5
 
+/* The candidate that was added last, if it is of this version; else NULL. */
+static const struct candidate *last_of(const struct survey *survey, struct version version)
+{
+    if (survey->count == 0) {
+        return NULL;
+    }
+    const struct candidate *last = &survey->candidates[survey->count - 1];
+    return version_is(last->which.version, version) ? last : NULL;
+}
+
 /* If a version comes twice (then in succession), the one of better standing is kept; if equal, the one in save_dir. */
 static tck_status_t add(struct survey *survey, const struct published *which, const struct version_look *look)
 {
-    struct candidate *last = survey->count == 0 ? NULL : &survey->candidates[survey->count - 1];
-    bool again = last != NULL && version_is(last->which.version, which->version);
-    if (again && last->standing <= look->standing) {
+    const struct candidate *last = last_of(survey, which->version);
+    if (last != NULL && last->standing <= look->standing) {
         return TCK_OK;
     }
     char *why = look->standing == STANDING_GOOD ? NULL : strdup(look->why.text);
     if (why == NULL && look->standing != STANDING_GOOD) {
         return TCK_ERR_NOMEM;
     }
-    if (again) {
+    if (last != NULL) {
         free(last->why);
         survey->count--;
     }
@@ -112,9 +121,8 @@ static tck_status_t add(struct survey *survey, const struct published *which, co
 /* Whether what the second place has of it does not matter, since save_dir has it. */
 static bool has_good(const struct survey *survey, const struct published *which)
 {
-    const struct candidate *last = survey->count == 0 ? NULL : &survey->candidates[survey->count - 1];
-    return which->from_second && last != NULL && version_is(last->which.version, which->version) &&
-           last->standing == STANDING_GOOD;
+    const struct candidate *last = last_of(survey, which->version);
+    return which->from_second && last != NULL && last->standing == STANDING_GOOD;
 }
 
 /* TCK_ERR_BUSY: one of them has been deleted meanwhile. */

@@ -122,12 +122,10 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
         return status;
     }
     status = s->status;
-    if (s->absent && folder_is(&p->job)) {
+    if ((s->absent && folder_is(&p->job)) || (status == TCK_OK && s->fd < 0)) {
         status = archive_note_check_empty(&p->job, p->config->archive_dir, err);
     } else if (status != TCK_OK) {
         *err = s->error;
-    } else if (s->fd < 0) {
-        status = archive_note_check_empty(&p->job, p->config->archive_dir, err);
     } else {
         status = second_check_other(p, s->fd, err);
         if (status == TCK_OK) {
