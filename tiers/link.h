@@ -60,7 +60,8 @@ must_check tck_status_t link_push(struct link_conn *conn, const void *header, si
                                   size_t len, link_pushed_fn *pushed, void *ctx);
 
 /* Sets the UCX variables that are known to be safe (docs/operations.md), unless the user has set them. Must run before
- * the process that uses libucs loads it. Lowers the limit of open files to what UCX supports. */
+ * the process that uses libucs loads it. Sets the limit of open files to what is allowed and UCX
+ * supports. */
 void link_environment(const char *device);
 /* The same for the class of traffic over RDMA; dscp and service_level 0: what UCX chooses. */
 void link_environment_class(uint32_t dscp, uint32_t service_level);

@@ -38,11 +38,12 @@ static const struct variable variables[] = {
     {"UCX_ASYNC_MAX_EVENTS", HANDLERS},
 };
 
-static void bound_descriptors(void)
+/* As many as are allowed, since each segment of memory takes two, but no more than UCX has handlers. */
+static void set_descriptor_limit(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > DESCRIPTORS_MOST) {
-        limit.rlim_cur = DESCRIPTORS_MOST;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max < DESCRIPTORS_MOST ? limit.rlim_max : DESCRIPTORS_MOST;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
@@ -57,7 +58,7 @@ static void set_defaults(const struct variable *from, size_t count)
 void link_environment(const char *device)
 {
     const struct variable net[] = {{"UCX_NET_DEVICES", device}};
-    bound_descriptors();
+    set_descriptor_limit();
     set_defaults(variables, sizeof(variables) / sizeof(variables[0]));
     if (device[0] != '\0' && strchr(device, ',') == NULL) { /* of several, link_ucx.c chooses one for each address */
         set_defaults(net, 1);

@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -171,16 +170,6 @@ static void drop_inherited(void)
     pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The supervisor holds descriptors for the agent, which inherits the limit. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 static enum exit_status take_place(struct supervisor *supervisor, const struct options *options)
 {
     struct error err;
@@ -265,6 +254,8 @@ static void take_message(struct supervisor *supervisor, struct notify_message *m
             log_error("descriptor %s cannot be kept: %s", message->name, err.text);
         }
         message->fd = -1; /* the store owns it */
+    } else if (message->store && message->lost) {
+        log_error("descriptor %s cannot be kept: this process may open no more files (RLIMIT_NOFILE)", message->name);
     } else if (message->store) {
         log_warn("ignoring FDSTORE without exactly one descriptor and a name");
     }
@@ -341,7 +332,7 @@ static void write_waits_file(const struct supervisor *supervisor)
     uint64_t until = child_given_up_ms(&supervisor->child), now = clock_ms();
     int segments = 0;
     for (int i = 0; i < supervisor->store.count; i++) {
-        segments += strncmp(supervisor->store.entries[i].name, "d.", 2) == 0;
+        segments += strncmp(supervisor->store.entries[i]->name, "d.", 2) == 0;
     }
     if (supervisor->child.quick_deaths < 2) { /* a single crash: the agent is restarted at once */
         return;
@@ -400,8 +391,7 @@ static enum exit_status supervise(struct supervisor *supervisor, const struct op
     struct error err = {0};
     supervisor->child.argv = options->agent_argv;
     supervisor->child.notify_path = supervisor->notify_path;
-    raise_descriptor_limit();
-    link_environment(options->device);
+    link_environment(options->device); /* with the limit of open files, which the agent inherits */
     if ((!options->foreground && detach(&err) != TCK_OK) || take_agent(supervisor, options->adopt, &err) != TCK_OK) {
         log_error("%s", err.text);
         return EXIT_FAILED;

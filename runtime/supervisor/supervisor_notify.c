@@ -125,6 +125,7 @@ bool notify_receive(int fd, struct notify_message *out)
         text[len] = '\0';
         take_control(&message, &beside);
         if (take_message(text, &beside, out)) {
+            out->lost = beside.fd_count == 0 && (message.msg_flags & MSG_CTRUNC) != 0;
             return true;
         }
     }

@@ -9,6 +9,7 @@
 
 struct notify_message {
     bool store, remove, ready, stopping;
+    bool lost;                /* a descriptor came with it that this process could not open */
     uint32_t linger_s;        /* how long memory is kept without a working agent; 0: not given */
     char name[PARK_NAME_MAX]; /* "" unless a well-formed FDNAME was there */
     int fd;                   /* the caller's; -1 if there was none, or more than one */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plain array, since each entry is looked up only a few times in its life. */
+ * An array, with a search tree by name, since a node may have tens of thousands of entries. */
 #include "supervisor/supervisor_store.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +14,22 @@
 #define FIRST_FD        3
 #define NAMES_BYTES_MAX (100u << 10) /* in the environment: Linux allows 128 KiB per string */
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
 static struct store_entry *find(const struct store *store, const char *name)
 {
-    for (int i = 0; i < store->count; i++) {
-        if (strcmp(store->entries[i].name, name) == 0) {
-            return &store->entries[i];
-        }
-    }
-    return NULL;
+    struct store_entry *const *node = tfind(name, (void *const *)&store->by_name, by_name);
+    return node != NULL ? *node : NULL;
 }
 
 static size_t names_bytes(const struct store *store)
 {
     size_t bytes = 1;
     for (int i = 0; i < store->count; i++) {
-        bytes += strlen(store->entries[i].name) + 1;
+        bytes += strlen(store->entries[i]->name) + 1;
     }
     return bytes;
 }
@@ -41,12 +43,33 @@ static tck_status_t grow(struct store *store, struct error *err)
         return TCK_OK;
     }
     int cap = store->cap == 0 ? 16 : store->cap * 2;
-    struct store_entry *entries = realloc(store->entries, (size_t)cap * sizeof(*entries));
+    struct store_entry **entries = realloc(store->entries, (size_t)cap * sizeof(struct store_entry *));
     if (entries == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for %d descriptors", cap);
     }
     store->entries = entries;
     store->cap = cap;
+    return TCK_OK;
+}
+
+/* The entry owns the descriptor on success. */
+static tck_status_t add(struct store *store, const char *name, int fd, struct error *err)
+{
+    tck_status_t status = grow(store, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    struct store_entry *entry = calloc(1, sizeof(*entry));
+    if (entry != NULL) {
+        snprintf(entry->name, sizeof(entry->name), "%s", name);
+    }
+    if (entry == NULL || tsearch(entry, &store->by_name, by_name) == NULL) {
+        free(entry);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for another descriptor");
+    }
+    entry->fd = fd;
+    entry->place = store->count;
+    store->entries[store->count++] = entry;
     return TCK_OK;
 }
 
@@ -58,15 +81,18 @@ tck_status_t store_put(struct store *store, const char *name, int fd, struct err
         old->fd = fd;
         return TCK_OK;
     }
-    tck_status_t status = grow(store, err);
+    tck_status_t status = add(store, name, fd, err);
     if (status != TCK_OK) {
         close(fd);
-        return status;
     }
-    struct store_entry *entry = &store->entries[store->count++];
-    snprintf(entry->name, sizeof(entry->name), "%s", name);
-    entry->fd = fd;
-    return TCK_OK;
+    return status;
+}
+
+static void free_entry(struct store *store, struct store_entry *entry)
+{
+    (void)tdelete(entry, &store->by_name, by_name);
+    close(entry->fd);
+    free(entry);
 }
 
 bool store_remove(struct store *store, const char *name)
@@ -75,15 +101,17 @@ bool store_remove(struct store *store, const char *name)
     if (entry == NULL) {
         return false;
     }
-    close(entry->fd);
-    *entry = store->entries[--store->count];
+    struct store_entry *last = store->entries[--store->count];
+    last->place = entry->place;
+    store->entries[last->place] = last;
+    free_entry(store, entry);
     return true;
 }
 
 void store_free(struct store *store)
 {
     for (int i = 0; i < store->count; i++) {
-        close(store->entries[i].fd);
+        free_entry(store, store->entries[i]);
     }
     free(store->entries);
     *store = (struct store){0};
@@ -91,37 +119,55 @@ void store_free(struct store *store)
 
 /* ---- hand on ------------------------------------------------------------------------------------------------- */
 
-/* Moves the descriptor that has this number out of the way; one at a time, since free numbers are scarce. */
-static bool vacate(struct store *store, int from, int place)
+/* Which entry has each of the numbers below end, NULL: none; NULL altogether if there is no memory. */
+static struct store_entry **by_number(const struct store *store, int end)
 {
-    for (int j = from; j < store->count; j++) {
-        if (store->entries[j].fd == place) {
-            store->entries[j].fd = fcntl(place, F_DUPFD_CLOEXEC, FIRST_FD + store->count);
-            return store->entries[j].fd >= 0;
+    struct store_entry **entries = calloc((size_t)end, sizeof(struct store_entry *));
+    for (int i = 0; entries != NULL && i < store->count; i++) {
+        if (store->entries[i]->fd < end) {
+            entries[store->entries[i]->fd] = store->entries[i];
         }
     }
+    return entries;
+}
+
+/* Moves one descriptor to its number, and first the one that has this number out of the way: one at a time, since free
+ * numbers are scarce. */
+static bool move_one(struct store_entry *entry, int place, struct store_entry *there, int end)
+{
+    if (entry->fd == place) {
+        return fcntl(place, F_SETFD, 0) == 0;
+    }
+    if (there != NULL) {
+        there->fd = fcntl(place, F_DUPFD_CLOEXEC, end);
+        if (there->fd < 0) {
+            return false;
+        }
+    }
+    if (dup2(entry->fd, place) < 0) {
+        return false;
+    }
+    close(entry->fd);
+    entry->fd = place;
     return true;
 }
 
 /* Moves each descriptor to its number, from 3 on, where it stays open across exec. */
 static bool move_all(struct store *store)
 {
-    for (int i = 0; i < store->count; i++) {
-        struct store_entry *entry = &store->entries[i];
-        int place = FIRST_FD + i;
-        if (entry->fd == place) {
-            if (fcntl(place, F_SETFD, 0) != 0) {
-                return false;
-            }
-            continue;
+    int end = FIRST_FD + store->count;
+    struct store_entry **numbers = by_number(store, end);
+    bool moved = numbers != NULL;
+    for (int i = 0; moved && i < store->count; i++) {
+        struct store_entry *entry = store->entries[i];
+        int place = FIRST_FD + i, from = entry->fd;
+        moved = move_one(entry, place, numbers[place], end);
+        if (from < end) {
+            numbers[from] = NULL;
         }
-        if (!vacate(store, i + 1, place) || dup2(entry->fd, place) < 0) {
-            return false;
-        }
-        close(entry->fd);
-        entry->fd = place;
     }
-    return true;
+    free(numbers);
+    return moved;
 }
 
 static bool set_variable(const char *name, const char *value)
@@ -168,7 +214,7 @@ static bool describe_all(const struct store *store)
     }
     char *end = names;
     for (int i = 0; i < store->count; i++) {
-        end += sprintf(end, "%s%s", i == 0 ? "" : ":", store->entries[i].name);
+        end += sprintf(end, "%s%s", i == 0 ? "" : ":", store->entries[i]->name);
     }
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     snprintf(count, sizeof(count), "%d", store->count);

@@ -6,13 +6,15 @@
 #include "tiers/sd_notify.h"
 
 struct store_entry {
-    char name[PARK_NAME_MAX];
+    char name[PARK_NAME_MAX]; /* the first member: the tree compares entries as names */
     int fd;
+    int place; /* in the array */
 };
 
 /* All zero: empty. */
 struct store {
-    struct store_entry *entries;
+    struct store_entry **entries;
+    void *by_name;
     int count, cap;
 };
 
