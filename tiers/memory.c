@@ -3,6 +3,7 @@
 #include "tiers/memory.h"
 
 #include "base/failpoint.h"
+#include "base/id_map.h"
 #include "base/log.h"
 #include "tiers/segment_impl.h"
 #include <inttypes.h>
@@ -31,6 +32,7 @@ struct memory {
     size_t count;
     uint64_t used_bytes;
     struct found *found;
+    struct id_map found_places;
     size_t found_count;
 };
 
@@ -75,6 +77,7 @@ void memory_free(struct memory *memory)
     }
     free(memory->segments);
     free(memory->found);
+    id_map_free(&memory->found_places);
     page_source_free(memory->source);
     free(memory);
 }
@@ -294,16 +297,18 @@ void memory_remove(struct memory *memory, struct segment *segment)
 
 static struct found *found_entry(struct memory *memory, struct hash128 id)
 {
-    for (size_t i = 0; i < memory->found_count; i++) {
-        if (hash128_is(memory->found[i].id, id)) {
-            return &memory->found[i];
-        }
+    uint32_t place = id_map_find(&memory->found_places, id.lo);
+    if (place != ID_MAP_NONE) { /* ids are random, so equal halves mean equal ids */
+        return hash128_is(memory->found[place].id, id) ? &memory->found[place] : NULL;
     }
     struct found *grown = realloc(memory->found, (memory->found_count + 1) * sizeof(*grown));
     if (grown == NULL) {
         return NULL;
     }
     memory->found = grown;
+    if (!id_map_put(&memory->found_places, id.lo, (uint32_t)memory->found_count)) {
+        return NULL;
+    }
     struct found *entry = &grown[memory->found_count++];
     *entry = (struct found){.id = id, .fds = {-1, -1}};
     return entry;
@@ -324,8 +329,8 @@ void memory_adopt(struct memory *memory, const char *name, int fd)
     }
     entry = found_entry(memory, id);
     if (entry == NULL || entry->fds[part] >= 0) {
+        /* It stays open, since the list of stored files refers to it: another process may be able to adopt it. */
         log_warn("parked file %s %s", name, entry == NULL ? "cannot be adopted: no memory" : "exists twice");
-        close(fd);
         return;
     }
     entry->fds[part] = fd;
@@ -370,6 +375,7 @@ void memory_adopted(struct memory *memory)
         }
     }
     free(memory->found);
+    id_map_free(&memory->found_places);
     memory->found = NULL;
     memory->found_count = 0;
 }

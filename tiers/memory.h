@@ -16,7 +16,8 @@ struct memory_setup {
     const char *hugetlb_mount; /* "" none */
     uint32_t threads;          /* that touch pages */
     struct progress *progress; /* counts what they have touched; NULL: not counted */
-    /* Parks a file under a name so that it survives this process; NULL in tests. Called for data and meta. */
+    /* Parks a file under a name so that it survives this process; NULL in tests. Called for data and meta. What is
+     * stored stays open until drop_fd, since it may have to be stored again with another process. */
     tck_status_t (*store_fd)(void *ctx, const char *name, int fd, struct error *err);
     void (*drop_fd)(void *ctx, const char *name);
     void *ctx;
@@ -25,9 +26,9 @@ struct memory_setup {
 must_check tck_status_t memory_new(const struct memory_setup *setup, struct memory **out, struct error *err);
 void memory_free(struct memory *memory); /* unmaps; stored files live on */
 
-/* Takes a stored file that was found at start, by its stored name; takes over fd in any case. The two files of a
- * segment may come in any order; memory_adopted drops and unparks incomplete pairs and files without a valid header,
- * and logs each. */
+/* Takes a stored file that was found at start, by its stored name; takes over fd in any case. What cannot be
+ * adopted now stays open, unless drop_fd is called for it. The two files of a segment may come in any order;
+ * memory_adopted drops and unparks incomplete pairs and files without a valid header, and logs each. */
 void memory_adopt(struct memory *memory, const char *name, int fd);
 void memory_adopted(struct memory *memory);
 

@@ -18,8 +18,10 @@ static inline bool park_name_ok(const char *name)
     return len > 0 && len < PARK_NAME_MAX && name[len] == '\0';
 }
 
-/* The most files that a service manager stores: two per segment, and some of the agent's own. */
-#define PARK_FILES_MAX (16384 + 64)
+/* The most files that are stored: two for each of 16,384 segments, and some of the agent's own. */
+#define PARK_FILES_MAX (2 * 16384 + 64)
+/* The names, with a separator after each, that one variable can hold: Linux allows 128 KiB for it with its own name. */
+#define PARK_NAMES_BYTES ((128u << 10) - sizeof("LISTEN_FDNAMES="))
 /* The variable with the number of a descriptor that has the others' names, if they are too long for LISTEN_FDNAMES. */
 #define PARK_NAMES_FD "TIERCKPT_FDNAMES_FD"
 /* Our own addition to READY=1: how many seconds the supervisor keeps its descriptors if the agent cannot start. */

@@ -145,6 +145,11 @@ static void adopt_stored(void *ctx, const char *name, int fd)
 {
     struct agent *agent = ctx;
     struct error err;
+    if (fdstore_holds(agent->fdstore, name)) {
+        log_warn("stored file %s exists twice: the first is taken", name);
+        close(fd);
+        return;
+    }
     if (fdstore_put(agent->fdstore, name, fd, &err) != TCK_OK) {
         log_warn("%s: %s", name, err.text);
     }

@@ -5,6 +5,7 @@
  */
 #include "agent/lifecycle/fdstore.h"
 
+#include "agent/lifecycle/fd_list.h"
 #include "base/anchor.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -13,13 +14,14 @@
 #include "tiers/sd_notify.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,13 +33,10 @@ extern char **environ;
 #define SEND_MS               50 /* of the event loop, at most, for sending what is pending */
 #define ARGS_MAX              16 /* of this program: --config FILE --set JSON */
 #define ARG_BYTES             (64u << 10)
-
-struct stored {
-    struct stored *next;
-    char name[PARK_NAME_MAX];
-    int fd;    /* our duplicate; -1: to be removed from the store */
-    bool sent; /* the store has it in its current state */
-};
+/* Descriptors for connections, storage and the like: an eighth, within these bounds. A large world's coordinator has a
+ * few thousand connections. */
+#define OWN_LEAST 64u
+#define OWN_MOST  8192u
 
 /* Segments are stored by the thread that allocates them; the lock guards the list. The store may be gone, or hang: what
  * could not be sent stays pending until it answers again. The event loop never waits for it. */
@@ -51,12 +50,18 @@ struct fdstore {
     char ready_text[64], status_text[64]; /* with how long to keep the descriptors if this agent cannot start again */
     bool moves;                           /* a new supervisor does not have everything yet */
     uint32_t supervisor;                  /* sequence number of the current one */
-    struct stored *stored;
-    uint32_t count; /* in the list */
-    pid_t spawned;  /* supervisor being started; it detaches and this child ends */
+    struct fd_list list;
+    uint64_t descriptors; /* that this process may open */
+    pid_t spawned;        /* supervisor being started; it detaches and this child ends */
     uint32_t wait_ticks;
     uint64_t probe_at_ms;
 };
+
+static uint64_t open_limit(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
 
 tck_status_t fdstore_new(const struct config *config, struct fdstore **out, struct error *err)
 {
@@ -66,6 +71,7 @@ tck_status_t fdstore_new(const struct config *config, struct fdstore **out, stru
     }
     const char *socket = getenv("NOTIFY_SOCKET");
     p->config = config;
+    p->descriptors = open_limit();
     pthread_mutex_init(&p->lock, NULL);
     p->supervisor_is_ours = getenv("TIERCKPT_SUPERVISOR") != NULL;
     snprintf(p->ready_text, sizeof(p->ready_text), "READY=1\n" PARK_LINGER_KEY "%u", config->linger_s);
@@ -86,76 +92,86 @@ void fdstore_free(struct fdstore *p)
     if (p == NULL) {
         return;
     }
-    while (p->stored != NULL) {
-        struct stored *x = p->stored;
-        p->stored = x->next;
-        close(x->fd);
-        free(x);
-    }
+    fd_list_free(&p->list);
     pthread_mutex_destroy(&p->lock);
     free(p->notify_socket);
     free(p);
 }
 
-static struct stored **find(struct fdstore *p, const char *name)
+/* ---- how many fit ------------------------------------------------------------------------------------------------ */
+
+uint32_t fdstore_most(uint64_t descriptors)
 {
-    struct stored **at = &p->stored;
-    while (*at != NULL && strcmp((*at)->name, name) != 0) {
-        at = &(*at)->next;
-    }
-    return at;
+    uint64_t own = descriptors / 8 < OWN_MOST ? descriptors / 8 : OWN_MOST;
+    own = own > OWN_LEAST ? own : OWN_LEAST;
+    uint64_t most = descriptors > own ? descriptors - own : 0;
+    return most < PARK_FILES_MAX ? (uint32_t)most : PARK_FILES_MAX;
 }
 
-static void remove_item(struct fdstore *p, struct stored **at)
+/* Refuses what a successor of this process could not be given. */
+static tck_status_t check_room(const struct fdstore *p, const char *name, struct error *err)
 {
-    struct stored *x = *at;
-    *at = x->next;
-    p->count--;
-    if (x->fd >= 0) {
-        close(x->fd);
+    uint32_t most = fdstore_most(p->descriptors);
+    bool by_manager = p->notify_socket != NULL && !p->supervisor_is_ours;
+    if (fd_list_find(&p->list, name) != NULL) {
+        return TCK_OK;
     }
-    free(x);
+    if (p->list.count >= PARK_FILES_MAX) {
+        return error_set(err, TCK_ERR_NOSPC,
+                         "storing %s: no more than %d files of memory can be kept, two for each segment; put fewer "
+                         "shards on a node",
+                         name, PARK_FILES_MAX);
+    }
+    if (p->list.count >= most) {
+        return error_set(err, TCK_ERR_NOSPC,
+                         "storing %s: RLIMIT_NOFILE is %" PRIu64
+                         ", which is enough for %u files of memory, two for each segment; raise the hard limit of open "
+                         "files (ulimit -Hn, LimitNOFILE=) for the process that starts the agent, or put fewer shards "
+                         "on a node",
+                         name, p->descriptors, most);
+    }
+    if (by_manager && p->list.name_bytes + strlen(name) + 1 > PARK_NAMES_BYTES) {
+        return error_set(err, TCK_ERR_NOSPC,
+                         "storing %s: the service manager passes the names of the kept files in one variable, in which "
+                         "no more than these %u fit; start the agent with tierckpt-supervisor, which can keep %d, or "
+                         "put fewer shards on a node",
+                         name, p->list.count, PARK_FILES_MAX);
+    }
+    return TCK_OK;
 }
 
-/* Keeps a duplicate, so that it can be sent later, and again to a new supervisor. */
+/* ---- store and remove -------------------------------------------------------------------------------------------- */
+
 static tck_status_t add_item(struct fdstore *p, const char *name, int fd, uint32_t *supervisor_out, struct error *err)
 {
-    struct stored *x = calloc(1, sizeof(*x));
-    int copy = x != NULL ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
-    if (copy < 0) {
-        free(x);
-        return error_set(err, TCK_ERR_NOMEM, "storing %s: out of memory or file descriptors", name);
-    }
-    snprintf(x->name, sizeof(x->name), "%s", name);
-    x->fd = copy;
     pthread_mutex_lock(&p->lock);
-    struct stored **old = find(p, name);
-    if (*old != NULL) {
-        remove_item(p, old);
+    tck_status_t status = check_room(p, name, err);
+    if (status == TCK_OK) {
+        status = fd_list_put(&p->list, name, fd, err);
     }
-    if (p->count >= PARK_FILES_MAX) {
-        pthread_mutex_unlock(&p->lock);
-        close(copy);
-        free(x);
-        return error_set(err, TCK_ERR_NOSPC,
-                         "storing %s: the supervisor can hold no more than %d files; put fewer shards on a node", name,
-                         PARK_FILES_MAX);
-    }
-    x->next = p->stored;
-    p->stored = x;
-    p->count++;
     *supervisor_out = p->supervisor;
     pthread_mutex_unlock(&p->lock);
-    return TCK_OK;
+    return status;
 }
 
 /* Unless another supervisor has been started since, which does not have it. */
 static void mark_sent(struct fdstore *p, const char *name, uint32_t supervisor)
 {
     pthread_mutex_lock(&p->lock);
-    struct stored **at = find(p, name);
-    if (*at != NULL && p->supervisor == supervisor) {
-        (*at)->sent = true;
+    struct fd_item *item = fd_list_find(&p->list, name);
+    if (item != NULL && p->supervisor == supervisor) {
+        fd_list_set_sent(&p->list, item, true);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* What the store does not take is not sent to another supervisor either: its descriptor is about to be closed. */
+static void take_back(struct fdstore *p, const char *name)
+{
+    pthread_mutex_lock(&p->lock);
+    struct fd_item *item = fd_list_find(&p->list, name);
+    if (item != NULL) {
+        fd_list_remove(&p->list, item);
     }
     pthread_mutex_unlock(&p->lock);
 }
@@ -183,6 +199,8 @@ static tck_status_t put_within(struct fdstore *p, int wait_ms, const char *name,
     } else if (stays_pending(p, status)) {
         log_warn("the supervisor does not answer: %s will be stored when it does", name);
         return TCK_OK;
+    } else {
+        take_back(p, name);
     }
     return status;
 }
@@ -207,15 +225,23 @@ void fdstore_remove(void *ctx, const char *name)
         log_debug("%s could not be removed from the descriptor store%s: %s", name, later ? " yet" : "", err.text);
     }
     pthread_mutex_lock(&p->lock);
-    struct stored **at = find(p, name);
-    if (*at != NULL && !later) {
-        remove_item(p, at);
-    } else if (*at != NULL && (*at)->fd >= 0) {
-        close((*at)->fd);
-        (*at)->fd = -1;
-        (*at)->sent = false;
+    struct fd_item *item = fd_list_find(&p->list, name);
+    if (item != NULL && !later) {
+        fd_list_remove(&p->list, item);
+    } else if (item != NULL && item->fd >= 0) {
+        item->fd = -1;
+        fd_list_set_sent(&p->list, item, false);
     }
     pthread_mutex_unlock(&p->lock);
+}
+
+bool fdstore_holds(struct fdstore *p, const char *name)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct fd_item *item = fd_list_find(&p->list, name);
+    bool holds = item != NULL && item->fd >= 0;
+    pthread_mutex_unlock(&p->lock);
+    return holds;
 }
 
 tck_status_t fdstore_ready(struct fdstore *p, struct error *err)
@@ -331,12 +357,12 @@ static void spawn_supervisor(struct fdstore *p)
 static void mark_all_unsent(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
-    for (struct stored **at = &p->stored; *at != NULL;) {
-        if ((*at)->fd < 0) {
-            remove_item(p, at);
+    for (struct fd_item *item = p->list.first, *next; item != NULL; item = next) {
+        next = item->next;
+        if (item->fd < 0) {
+            fd_list_remove(&p->list, item);
         } else {
-            (*at)->sent = false;
-            at = &(*at)->next;
+            fd_list_set_sent(&p->list, item, false);
         }
     }
     p->supervisor++;
@@ -344,15 +370,14 @@ static void mark_all_unsent(struct fdstore *p)
     p->moves = true;
 }
 
-static tck_status_t send_one(struct fdstore *p, struct stored **at, struct error *err)
+static tck_status_t send_one(struct fdstore *p, struct fd_item *item, struct error *err)
 {
-    struct stored *x = *at;
-    tck_status_t status = x->fd >= 0 ? sd_notify_store(p->notify_socket, SEND_MS, x->name, x->fd, err)
-                                     : sd_notify_remove(p->notify_socket, SEND_MS, x->name, err);
-    if (status == TCK_OK && x->fd < 0) {
-        remove_item(p, at);
+    tck_status_t status = item->fd >= 0 ? sd_notify_store(p->notify_socket, SEND_MS, item->name, item->fd, err)
+                                        : sd_notify_remove(p->notify_socket, SEND_MS, item->name, err);
+    if (status == TCK_OK && item->fd < 0) {
+        fd_list_remove(&p->list, item);
     } else {
-        x->sent = status == TCK_OK;
+        fd_list_set_sent(&p->list, item, status == TCK_OK);
     }
     return status;
 }
@@ -363,14 +388,11 @@ static bool send_pending(struct fdstore *p, tck_status_t *status_out, struct err
     uint64_t end_ms = clock_ms() + SEND_MS;
     bool left = false;
     pthread_mutex_lock(&p->lock);
-    for (struct stored **at = &p->stored; *at != NULL && !left;) {
-        struct stored *x = *at;
-        if (!x->sent) {
-            *status_out = send_one(p, at, err);
+    for (struct fd_item *item = p->list.first, *next; item != NULL && !left; item = next) {
+        next = item->next;
+        if (!item->sent) {
+            *status_out = send_one(p, item, err);
             left = *status_out != TCK_OK || clock_ms() > end_ms;
-        }
-        if (*at == x) {
-            at = &x->next;
         }
     }
     pthread_mutex_unlock(&p->lock);
@@ -394,24 +416,17 @@ static void flush(struct fdstore *p)
 static bool has_pending(struct fdstore *p)
 {
     pthread_mutex_lock(&p->lock);
-    const struct stored *x = p->stored;
-    while (x != NULL && x->sent) {
-        x = x->next;
-    }
+    bool pending = p->list.sent < p->list.count;
     pthread_mutex_unlock(&p->lock);
-    return x != NULL;
+    return pending;
 }
 
 struct parked fdstore_parked(struct fdstore *p)
 {
     struct parked parked = {0};
-    uint32_t sent = 0;
     pthread_mutex_lock(&p->lock);
-    for (const struct stored *x = p->stored; x != NULL; x = x->next) {
-        sent += x->sent;
-    }
-    parked.files = p->count;
-    parked.not_parked = p->count - sent;
+    parked.files = p->list.count;
+    parked.not_parked = p->list.count - p->list.sent;
     pthread_mutex_unlock(&p->lock);
     parked.with = p->notify_socket == NULL ? "none" : p->supervisor_is_ours ? "supervisor" : "service manager";
     return parked;

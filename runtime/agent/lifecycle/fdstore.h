@@ -17,11 +17,15 @@ struct parked {
 
 must_check tck_status_t fdstore_new(const struct config *config, struct fdstore **out, struct error *err);
 void fdstore_free(struct fdstore *p);
-/* May wait for a busy supervisor; fdstore_put_now, for the event loop, does not. What cannot be sent stays pending.
- */
+/* How many files may be stored by a process that may open this many descriptors: some are left for its own use. */
+uint32_t fdstore_most(uint64_t descriptors);
+/* The descriptor stays the caller's, and is kept open until fdstore_remove, since a new supervisor gets it again.
+ * TCK_ERR_NOSPC, which names the limit, if no more can be stored. May wait for a busy supervisor; fdstore_put_now, for
+ * the event loop, does not. What cannot be sent stays pending. */
 tck_status_t fdstore_put(void *ctx, const char *name, int fd, struct error *err);
 tck_status_t fdstore_put_now(void *ctx, const char *name, int fd, struct error *err);
 void fdstore_remove(void *ctx, const char *name);
+bool fdstore_holds(struct fdstore *p, const char *name);
 must_check tck_status_t fdstore_ready(struct fdstore *p, struct error *err);
 /* Probes the supervisor; if it is dead, starts another one and sends it everything. */
 void fdstore_tick(struct fdstore *p);

@@ -13,6 +13,7 @@
 
 struct hard_state;
 
+/* A stored file stays open until drop_fd, or until another is stored under its name. */
 struct hard_state_setup {
     tck_status_t (*store_fd)(void *ctx, const char *name, int fd, struct error *err);
     void (*drop_fd)(void *ctx, const char *name);

@@ -19,8 +19,10 @@
 #include <unistd.h>
 
 #define PATH_BYTES 512
-#define WAIT_MS    10000
+#define WAIT_MS    30000 /* far more than anything takes */
 #define TICK_MS    5
+
+enum { NONE, HALF, ALL }; /* of the files */
 
 struct scene {
     char dir[PATH_BYTES];
@@ -236,6 +238,41 @@ Test(supervisor, takes_over_an_agent_whose_supervisor_died)
     kill(agent, SIGKILL);
     (void)wait_for_agent(&scene, agent);
     assert_handed_on(&scene);
+    kill(scene.supervisor, SIGTERM);
+    cr_assert_eq(supervisor_end(&scene), 0);
+    scene_free(&scene);
+}
+
+/* The line of each life of an agent with many segments: how many files it was given. */
+static void assert_lives(const struct scene *scene, const unsigned *found, int count)
+{
+    char text[1024];
+    wait_for_file(scene, "found", text, sizeof(text));
+    char *rest = text;
+    for (int i = 0; i < count; i++) {
+        unsigned got = 0, all = 0, wrong = 1;
+        const char *line = strsep(&rest, "\n");
+        cr_assert_not_null(line);
+        cr_assert_eq(sscanf(line, "found %u of %u, wrong %u", &got, &all, &wrong), 3, "%s", line);
+        cr_assert_eq(wrong, 0);
+        cr_assert_eq(got, found[i] == HALF ? (all / 2 | 1) : found[i] == ALL ? all : 0, "life %d: %s", i, line);
+    }
+    cr_assert_str_eq(rest, "");
+}
+
+/* 16,384 segments, of two files each, or as many as this machine lets one process open. The agent is killed in the
+ * middle of storing them, between the two files of one, and when all are stored. */
+Test(supervisor, gives_back_all_of_many_segments, .timeout = 120)
+{
+    static const unsigned lives[] = {NONE, HALF, ALL};
+    struct scene scene = scene_new();
+    supervisor_start(&scene, NULL, NULL, "many");
+    pid_t second = wait_for_agent(&scene, 0);
+    assert_lives(&scene, lives, 2);
+
+    kill(second, SIGKILL);
+    cr_assert_neq(wait_for_agent(&scene, second), second);
+    assert_lives(&scene, lives, 3);
     kill(scene.supervisor, SIGTERM);
     cr_assert_eq(supervisor_end(&scene), 0);
     scene_free(&scene);
