@@ -59,6 +59,9 @@ must_check tck_status_t catalog_remember_node(struct catalog *catalog, const str
                                               struct error *err);
 must_check tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out,
                                       struct error *err);
+/* All of them, in one batch. */
+must_check tck_status_t catalog_forget_nodes(struct catalog *catalog, const struct known_node *nodes, size_t count,
+                                             struct error *err);
 
 /* Total decoders of values, for the fuzzers. */
 must_check tck_status_t catalog_version_decode(const void *data, size_t len, struct catalog_version *out);

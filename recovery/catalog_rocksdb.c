@@ -258,6 +258,19 @@ tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_in
     return status;
 }
 
+tck_status_t catalog_forget_nodes(struct catalog *catalog, const struct known_node *nodes, size_t count,
+                                  struct error *err)
+{
+    rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
+    for (size_t i = 0; i < count; i++) {
+        struct catalog_key key = catalog_node_key(nodes[i].node.name);
+        rocksdb_writebatch_delete(batch, (const char *)key.bytes, key.len);
+    }
+    tck_status_t status = batch_write(catalog, batch, false, err);
+    rocksdb_writebatch_destroy(batch);
+    return status;
+}
+
 /* ---- read ---------------------------------------------------------------------------------------------------- */
 
 /* Decodes a value into an item and returns the key that belongs to it. */

@@ -209,6 +209,20 @@ tck_status_t catalog_remember_node(struct catalog *catalog, const struct node_in
     return TCK_OK;
 }
 
+tck_status_t catalog_forget_nodes(struct catalog *catalog, const struct known_node *nodes, size_t count,
+                                  struct error *err)
+{
+    (void)err;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = node_place(catalog, nodes[i].node.name);
+        if (at < catalog->node_count && strcmp(catalog->nodes[at].node->name, nodes[i].node.name) == 0) {
+            memmove(&catalog->nodes[at], &catalog->nodes[at + 1],
+                    (--catalog->node_count - at) * sizeof(*catalog->nodes));
+        }
+    }
+    return TCK_OK;
+}
+
 tck_status_t catalog_nodes(struct catalog *catalog, struct known_node **out, size_t *count_out, struct error *err)
 {
     struct known_node *copy = calloc(catalog->node_count + 1, sizeof(*copy));

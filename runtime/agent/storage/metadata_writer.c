@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/pool.h"
+#include "recovery/known_nodes.h"
 #include "tiers/persistent.h"
 #include "tiers/segment.h"
 
@@ -27,6 +28,7 @@ enum entry_kind {
     ENTRY_ROW,
     ENTRY_DROP,
     ENTRY_NODES,
+    ENTRY_FORGET_NODES,
     ENTRY_WORLD,
     ENTRY_RESTORED,
     ENTRY_COMMITTED,
@@ -45,6 +47,7 @@ struct entry {
     struct catalog_shard *shards;
     uint64_t term;
     struct version version;
+    struct version base; /* of the term */
     uint32_t node_count;
     struct node_info *nodes;
     char run_id[CONFIG_RUN];
@@ -58,6 +61,7 @@ struct metadata {
     uint32_t count; /* of waiting entries */
     bool busy;      /* one is being written */
     struct log_limit dropped;
+    uint64_t nodes_forgotten;             /* term in which nodes that are no longer needed were last forgotten */
     uint64_t world_noted;                 /* term whose nodes are, or are about to be, noted beside its claim */
     uint64_t world_retry_ms;              /* not before, after a try that failed */
     uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
@@ -92,6 +96,27 @@ static tck_status_t write_nodes(struct entry *e, struct error *err)
     for (uint32_t n = 0; status == TCK_OK && n < e->node_count; n++) {
         status = catalog_remember_node(e->md->needs.catalog, &e->nodes[n], e->term, err);
     }
+    return status;
+}
+
+static tck_status_t forget_nodes(struct entry *e, struct error *err)
+{
+    struct known_nodes_term term = {
+        .members = e->nodes, .member_count = e->node_count, .base = e->base, .committed = e->version};
+    struct known_node *known = NULL;
+    size_t count = 0;
+    tck_status_t status = catalog_nodes(e->md->needs.catalog, &known, &count, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    size_t kept = known_nodes_keep(&term, known, count);
+    if (kept < count) {
+        log_info("%zu nodes that can have only what is older than version %" PRIu64 ".%" PRIu64
+                 " are no longer remembered, %zu are",
+                 count - kept, e->base.term, e->base.step, kept);
+        status = catalog_forget_nodes(e->md->needs.catalog, known + kept, count - kept, err);
+    }
+    free(known);
     return status;
 }
 
@@ -160,6 +185,8 @@ static tck_status_t write_entry(struct entry *e, struct error *err)
         return catalog_drop(e->md->needs.catalog, e->version, err);
     case ENTRY_NODES:
         return write_nodes(e, err);
+    case ENTRY_FORGET_NODES:
+        return forget_nodes(e, err);
     case ENTRY_WORLD:
         return write_world(e, err);
     case ENTRY_RESTORED:
@@ -185,6 +212,7 @@ static void work(void *ctx)
         static const char *const what[] = {[ENTRY_ROW] = "catalog",
                                            [ENTRY_DROP] = "catalog",
                                            [ENTRY_NODES] = "catalog",
+                                           [ENTRY_FORGET_NODES] = "catalog",
                                            [ENTRY_WORLD] = "note of the term",
                                            [ENTRY_RESTORED] = "note of the term",
                                            [ENTRY_COMMITTED] = "note of the term",
@@ -306,6 +334,40 @@ static uint32_t shard_rows(const struct term_context *tc, struct version version
     return count;
 }
 
+/* With a copy of the world's nodes; NULL if there is no catalog or no memory. */
+static struct entry *entry_of_nodes(struct metadata *md, enum entry_kind kind, const struct world *world)
+{
+    struct entry *e = md->needs.catalog != NULL ? entry_new(md, kind) : NULL;
+    if (e == NULL) {
+        return NULL;
+    }
+    e->term = world->term;
+    e->node_count = world->node_count;
+    e->nodes = calloc(e->node_count, sizeof(*e->nodes));
+    if (e->nodes == NULL) {
+        entry_free(e);
+        return NULL;
+    }
+    memcpy(e->nodes, world->nodes, e->node_count * sizeof(*e->nodes));
+    return e;
+}
+
+/* Once in a term, when a version of it is committed. */
+static void forget_old_nodes(struct metadata *md, const struct term_context *tc, struct version committed)
+{
+    const struct decision *d = node_decision(tc->node);
+    if (md->nodes_forgotten == tc->world.term || committed.term != tc->world.term) {
+        return;
+    }
+    struct entry *e = entry_of_nodes(md, ENTRY_FORGET_NODES, &tc->world);
+    if (e != NULL) {
+        e->base = d->base_lost ? VERSION_NONE : d->base;
+        e->version = committed;
+        md->nodes_forgotten = tc->world.term;
+        append(e);
+    }
+}
+
 void metadata_put_version(struct metadata *md, const struct term_context *tc, struct version version,
                           enum catalog_state state)
 {
@@ -325,23 +387,17 @@ void metadata_put_version(struct metadata *md, const struct term_context *tc, st
     e->row = (struct catalog_version){.version = version, .state = state, .wall_ms = clock_wall_ms()};
     e->shard_count = e->row.shard_count = shard_rows(tc, version, e->shards, &e->row.bytes);
     append(e);
+    if (state == CATALOG_COMMITTED) {
+        forget_old_nodes(md, tc, version);
+    }
 }
 
 void metadata_put_nodes(struct metadata *md, const struct term_context *tc)
 {
-    struct entry *e = md->needs.catalog != NULL ? entry_new(md, ENTRY_NODES) : NULL;
-    if (e == NULL) {
-        return;
+    struct entry *e = entry_of_nodes(md, ENTRY_NODES, &tc->world);
+    if (e != NULL) {
+        append(e);
     }
-    e->term = tc->world.term;
-    e->node_count = tc->world.node_count;
-    e->nodes = calloc(e->node_count, sizeof(*e->nodes));
-    if (e->nodes == NULL) {
-        entry_free(e);
-        return;
-    }
-    memcpy(e->nodes, tc->world.nodes, e->node_count * sizeof(*e->nodes));
-    append(e);
 }
 
 /* A restarted agent does this, too. */

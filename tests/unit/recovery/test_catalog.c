@@ -226,6 +226,38 @@ Test(catalog, remembers_the_last_agent_of_each_node)
     place_free(&p);
 }
 
+/* A node that returns after it was forgotten is a new one. */
+Test(catalog, forgets_nodes_and_remembers_them_when_they_return)
+{
+    struct place p;
+    struct error err;
+    struct node_info node = {.domain = "rack", .address = "10.0.0.1:1"};
+    struct known_node *nodes;
+    size_t count;
+    place_init(&p);
+    for (uint64_t i = 1; i <= 4; i++) {
+        snprintf(node.name, sizeof(node.name), "node%d", (int)i);
+        node.agent_id = i;
+        cr_assert(eq(int, catalog_remember_node(p.catalog, &node, i, &err), TCK_OK));
+    }
+    cr_assert(eq(int, catalog_nodes(p.catalog, &nodes, &count, &err), TCK_OK));
+    cr_assert(eq(sz, count, 4));
+    cr_assert(eq(int, catalog_forget_nodes(p.catalog, nodes + 1, 2, &err), TCK_OK));
+    cr_assert(eq(int, catalog_forget_nodes(p.catalog, nodes, 0, &err), TCK_OK));
+    free(nodes);
+    node = (struct node_info){.name = "node3", .domain = "rack", .address = "10.0.0.3:1", .agent_id = 30};
+    cr_assert(eq(int, catalog_remember_node(p.catalog, &node, 9, &err), TCK_OK));
+    cr_assert(eq(int, catalog_nodes(p.catalog, &nodes, &count, &err), TCK_OK));
+    cr_assert(eq(sz, count, 3));
+    cr_assert_str_eq(nodes[0].node.name, "node1");
+    cr_assert_str_eq(nodes[1].node.name, "node3");
+    cr_assert(eq(u64, nodes[1].node.agent_id, 30));
+    cr_assert(eq(u64, nodes[1].term, 9));
+    cr_assert_str_eq(nodes[2].node.name, "node4");
+    free(nodes);
+    place_free(&p);
+}
+
 Test(catalog, passes_over_a_row_that_does_not_decode)
 {
     struct place p;
