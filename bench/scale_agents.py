@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SCALE: what a job of 16, 256 and (--large) 16,384 ranks costs the coordinator's agent and the other agents, phase by
-phase. The agents are the real ones, all in one process, over a simulated network and storage (tests/sim), so
+phase; and what a restore of 16 to 1,024 shards asks of storage. The agents are the real ones, all in one process, over a simulated network and storage (tests/sim), so
 messages and bytes are exact, and processor time is that of their own code. Images are tiny: copying is measured
 elsewhere."""
 
@@ -14,6 +14,8 @@ import sys
 
 RANKS_PER_NODE = 8
 LEAST, MORE, LARGE = 16, 256, 16384
+RESTORED = (16, 64, 256, 1024)  # shards, one for each rank
+SHARD_BYTES = 16 << 20  # assumed for what is read beside the shards themselves
 PHASES = {
     "attach": "attach",
     "register": "register, and restore nothing",
@@ -59,6 +61,38 @@ def row(phase, ranks, who, runs):
             "cost": here}
 
 
+def restore_rows(ranks, phase, least):
+    """What all nodes together ask of storage in a restore: exact, so from one run. The second row counts what is read
+    beside the shards: listings, notes of terms, and the manifest, which each node reads."""
+    others = ranks // RANKS_PER_NODE - 1
+
+    def all_nodes(what):
+        return phase["coordinator"][what] + others * phase["node"][what]
+
+    lookups = all_nodes("lookups") / ranks
+    beside = (all_nodes("read_bytes") - all_nodes("stored_bytes")) / ranks
+    each_more = (lookups * ranks - least * LEAST) / (ranks - LEAST) if ranks > LEAST else lookups
+    yield {"id": f"SCALE.restore.{ranks}.lookups", "value": lookups, "unit": "calls per shard", "goal": 4,
+           "met": lookups <= 4, "better": "less", "rounds": 1, "spread": 0.0,
+           "what": f"names and listings that a restore of {ranks} shards asks storage for; each shard more: "
+                   f"{each_more:.2f}",
+           "reference": f"the same of {LEAST} shards", "reference_value": least, "reference_unit": "calls per shard"}
+    ratio = 1 + beside / SHARD_BYTES
+    yield {"id": f"SCALE.restore.{ranks}.bytes", "value": ratio, "unit": "x the bytes needed", "goal": 1.1,
+           "met": ratio <= 1.1, "better": "less", "rounds": 1, "spread": 0.0,
+           "what": f"bytes that a restore of {ranks} shards of {SHARD_BYTES >> 20} MiB reads; {beside / 1000:.3g} kB "
+                   "beside each shard",
+           "reference": "the shards themselves", "reference_value": SHARD_BYTES / 1e6, "reference_unit": "MB"}
+
+
+def print_restores(runs):
+    phases = {n: (runs[n][-1] if n in runs else measure(n))["restore_storage"] for n in RESTORED}
+    least = next(restore_rows(LEAST, phases[LEAST], 0))["value"]
+    for ranks in RESTORED:
+        for made in restore_rows(ranks, phases[ranks], least):
+            print(json.dumps(made), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
@@ -73,6 +107,7 @@ def main():
                 runs[ranks].append(measure(ranks))
         if args.large:
             runs[LARGE] = [measure(LARGE)]
+        print_restores(runs)
     except (OSError, RuntimeError) as problem:
         print(json.dumps({"id": "SCALE", "error": str(problem)}), flush=True)
         return 1

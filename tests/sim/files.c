@@ -35,6 +35,13 @@ bool storage_refuses(void)
     return storage_refused;
 }
 
+void storage_looked_up(void)
+{
+    if (sim.current != NULL) {
+        sim.current->counts.lookups++;
+    }
+}
+
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
 static struct entry **hash_place(const struct file *dir, const char *name)
@@ -209,6 +216,7 @@ static int open_file(struct file *file, int flags)
 int file_open(int dir_fd, const char *name, int flags)
 {
     struct file *dir = dir_of(dir_fd);
+    storage_looked_up();
     if (dir == NULL) {
         return -1;
     }
@@ -258,7 +266,11 @@ int __wrap_open(const char *path, int flags, ...)
     if (strcmp(path, "/dev/null") == 0) {
         return object_fd(object_new(OBJECT_OTHER));
     }
-    return is_save_dir(path) ? open_file(&root, flags) : __real_open(path, flags, mode);
+    if (!is_save_dir(path)) {
+        return __real_open(path, flags, mode);
+    }
+    storage_looked_up();
+    return open_file(&root, flags);
 }
 
 int __wrap_openat(int dir_fd, const char *name, int flags, ...)
@@ -309,6 +321,7 @@ ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
     if (n > 0) {
         memcpy(to, file->data + at, n);
         if (sim.current != NULL) {
+            sim.current->counts.read += n;
             judge_bytes_changed(sim.current, to, n); /* the destination may be a slot */
         }
     }
@@ -441,6 +454,7 @@ int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
         return object_of(dir_fd) != NULL ? -1 : __real_fstatat(dir_fd, name, out, flags);
     }
     const struct entry *entry = entry_find(dir, name);
+    storage_looked_up();
     if (entry == NULL || doubts_hide(dir, entry)) {
         return fail(entry != NULL ? EIO : ENOENT);
     }
@@ -461,6 +475,7 @@ DIR *__wrap_fdopendir(int fd)
 {
     const struct file *dir = dir_of(fd);
     const struct entry *entries = dir != NULL ? doubts_list(dir) : NULL;
+    storage_looked_up();
     if (dir == NULL || (dir->entries != NULL && entries == NULL)) {
         return NULL;
     }

@@ -20,6 +20,12 @@
 #define SENDS_MAX \
     40 /* messages of the coordinator to each other node in a phase: answers to one node must not go to all */
 
+/* What a restore may look up on storage. A shard: its file when versions are listed, then its directory and its file. A
+ * node: the version's directory and its manifest. */
+#define SHARD_LOOKUPS 3
+#define NODE_LOOKUPS  2
+#define JOB_LOOKUPS   64
+
 /* The phases, in order. */
 enum scale_phase {
     SCALE_ATTACH,
@@ -58,6 +64,8 @@ static struct cost cost_of(uint32_t host)
                                     .received = now->received - then->received,
                                     .transferred = now->transferred - then->transferred,
                                     .stored = now->stored - then->stored,
+                                    .lookups = now->lookups - then->lookups,
+                                    .read = now->read - then->read,
                                     .frames = now->frames - then->frames,
                                     .ns = now->ns - then->ns},
                          .heap = heap_use(sim.hosts[host].heap_owner).peak};
@@ -70,6 +78,8 @@ static void add(struct cost *sum, const struct cost *x)
     sum->counts.received += x->counts.received;
     sum->counts.transferred += x->counts.transferred;
     sum->counts.stored += x->counts.stored;
+    sum->counts.lookups += x->counts.lookups;
+    sum->counts.read += x->counts.read;
     sum->counts.frames += x->counts.frames;
     sum->counts.ns += x->counts.ns;
     sum->heap += x->heap;
@@ -81,14 +91,16 @@ static void print_cost(const char *who, const struct cost *sum, double count)
     double sent = (double)c->messages / count, received = (double)c->received / count;
     double bytes = (double)c->bytes / count, images = (double)c->transferred / count;
     double stored = (double)c->stored / count, frames = (double)c->frames / count;
+    double lookups = (double)c->lookups / count, read = (double)c->read / count;
     double ms = (double)c->ns / 1e6 / count, heap_kib = (double)sum->heap / 1024 / count;
     if (scale.json) {
         printf(", \"%s\": {\"sent\": %.1f, \"received\": %.1f, \"bytes\": %.0f, \"image_bytes\": %.0f, "
-               "\"stored_bytes\": %.0f, \"frames\": %.1f, \"ms\": %.4f, \"heap_kib\": %.1f}",
-               who, sent, received, bytes, images, stored, frames, ms, heap_kib);
+               "\"stored_bytes\": %.0f, \"lookups\": %.2f, \"read_bytes\": %.1f, \"frames\": %.1f, \"ms\": %.4f, "
+               "\"heap_kib\": %.1f}",
+               who, sent, received, bytes, images, stored, lookups, read, frames, ms, heap_kib);
     } else {
-        printf(" | %8.1f %8.1f %11.0f %8.0f %8.0f %6.1f %10.3f %9.1f", sent, received, bytes, images, stored, frames,
-               ms, heap_kib);
+        printf(" | %8.1f %8.1f %11.0f %8.0f %8.0f %7.1f %8.0f %6.1f %10.3f %9.1f", sent, received, bytes, images,
+               stored, lookups, read, frames, ms, heap_kib);
     }
 }
 
@@ -99,6 +111,17 @@ static void begin_count(void)
     }
     heap_peaks_begin();
     scale.began_us = sim.us;
+}
+
+/* What a restore asks storage for must not grow with the product of nodes and shards. */
+static void check_lookups(uint64_t lookups)
+{
+    uint64_t shards = job.newest.ranks;
+    uint64_t most = SHARD_LOOKUPS * shards + NODE_LOOKUPS * sim.host_count + JOB_LOOKUPS;
+    if (lookups > most) {
+        sim_violation("a restore of %" PRIu64 " shards looks up %" PRIu64 " names on storage, %" PRIu64 " are enough",
+                      shards, lookups, most);
+    }
 }
 
 /* The current phase has ended: prints its cost for the coordinator and, on average, for the other nodes. */
@@ -114,6 +137,9 @@ static void end_phase(enum scale_phase phase)
         add(&others, &one);
     }
     double ms = (double)(sim.us - scale.began_us) / (double)MS;
+    if (phase == SCALE_RESTORE_STORAGE) {
+        check_lookups(coordinator.counts.lookups + others.counts.lookups);
+    }
     printf(scale.json ? "{\"phase\": \"%s\", \"world_ms\": %.1f" : "%-15s %8.1f", names[phase], ms);
     print_cost("coordinator", &coordinator, 1);
     print_cost("node", &others, sim.host_count - 1);
@@ -130,8 +156,9 @@ static void end_phase(enum scale_phase phase)
 static void print_heading(void)
 {
     if (!scale.json) {
-        static const char columns[] = " |    sends     gets       bytes   images   stored frames         ms  heap KiB";
-        printf("%-24s | %-77s | another node, on average\n%-15s %8s%s%s\n", "", "the coordinator's", "phase",
+        static const char columns[] =
+            " |    sends     gets       bytes   images   stored lookups     read frames         ms  heap KiB";
+        printf("%-24s | %-94s | another node, on average\n%-15s %8s%s%s\n", "", "the coordinator's", "phase",
                "world ms", columns, columns);
     }
 }

@@ -48,6 +48,8 @@ struct counts {
     uint64_t received;        /* messages */
     uint64_t transferred;     /* bytes of images that are sent */
     uint64_t stored;          /* bytes that are written to or read from storage */
+    uint64_t lookups;         /* on storage: names that are opened or looked at, and listings */
+    uint64_t read;            /* bytes from storage, with manifests and the like */
     uint64_t frames;          /* with trainers, both ways */
     uint64_t calls;           /* of an agent's code */
     uint64_t ns;              /* CPU time of these calls; 0 unless measured */
@@ -291,6 +293,8 @@ void pressure_header(const struct slot_header *before, const struct slot_header 
 
 /* True, with errno set, if the current host is cut off from storage. */
 bool storage_refuses(void);
+/* Counts a call of the current host that asks storage for a name or a listing. */
+void storage_looked_up(void);
 int file_open(int dir_fd, const char *name, int flags);
 void file_closed(struct file *file);
 ssize_t file_write(int fd, const void *from, size_t len);
