@@ -4,6 +4,7 @@
 #include "client/reshard.h"
 
 #include "base/log.h"
+#include "client/shared_headers.h"
 #include "published/published.h"
 #include "published/tiles.h"
 
@@ -473,18 +474,27 @@ static tck_status_t consult(const struct resharding *r, struct tck_client *clien
     return status == TCK_OK ? client_ask_trainer(client, r->err) : status;
 }
 
-static tck_status_t prepare(struct resharding *r, struct version version)
+static tck_status_t name_version(tck_status_t status, struct version version, struct error *err)
+{
+    return status == TCK_OK
+               ? TCK_OK
+               : error_prefix(err, "version %" PRIu64 ".%" PRIu64 " has another layout", version.term, version.step);
+}
+
+static tck_status_t open_version(struct resharding *r, struct version version)
 {
     r->scratch = malloc(SCRATCH_BYTES);
     if (r->scratch == NULL) {
         return error_set(r->err, TCK_ERR_NOMEM, "no memory to read a version");
     }
-    tck_status_t status = published_open(&r->client->session.config, version, &r->published, r->err);
-    if (status == TCK_OK) {
-        r->saved_world_size = r->published->found.manifest.world_size;
-        r->rank = r->client->oob.rank % r->saved_world_size;
-        status = number_keys(r);
-    }
+    return name_version(published_begin(&r->client->session.config, version, &r->published, r->err), version, r->err);
+}
+
+static tck_status_t prepare(struct resharding *r, struct version version)
+{
+    r->saved_world_size = r->published->found.manifest.world_size;
+    r->rank = r->client->oob.rank % r->saved_world_size;
+    tck_status_t status = number_keys(r);
     if (status == TCK_OK) {
         status = check_all(r);
     }
@@ -494,16 +504,17 @@ static tck_status_t prepare(struct resharding *r, struct version version)
                            "of another version",
                            r->left);
     }
-    if (status != TCK_OK) {
-        error_prefix(r->err, "version %" PRIu64 ".%" PRIu64 " has another layout", version.term, version.step);
-    }
-    return status;
+    return name_version(status, version, r->err);
 }
 
 tck_status_t client_reshard(struct tck_client *client, struct version version, tck_restored_t *out, struct error *err)
 {
     struct resharding r = {.client = client, .activity = &client->activity, .err = err};
-    tck_status_t status = oob_agree(&client->oob, prepare(&r, version), err);
+    tck_status_t status = open_version(&r, version);
+    status = shared_headers_read(&client->oob, status, r.published, err);
+    if (status == TCK_OK) {
+        status = oob_agree(&client->oob, prepare(&r, version), err);
+    }
     if (status == TCK_OK) {
         status = check_wanted(&r); /* the same on all ranks */
     }

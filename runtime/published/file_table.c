@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reads headers into one sorted table and finds out which rank each private shard belongs to: a file does not name
+ * Puts headers into one sorted table and finds out which rank each private shard belongs to: a file does not name
  * its rank, but the id of its shard is a hash that includes it. */
 #include "published/file_table.h"
 #include "base/image_check.h"
@@ -85,63 +85,50 @@ static tck_status_t add_entry(void *ctx, const struct image_entry *found, struct
     return TCK_OK;
 }
 
-/* The header of a file; the caller frees it. */
-static tck_status_t read_header(struct chunks *chunks, uint32_t i, uint8_t **out, uint64_t *len_out, struct error *err)
-{
-    const struct manifest_file *file = &chunks->from.manifest->files[i];
-    uint8_t prefix[sizeof(uint64_t)], *header;
-    uint64_t len = 0;
-    if (file->bytes < sizeof(prefix)) {
-        return error_set(err, TCK_ERR_CORRUPT, "%" PRIu64 " bytes are too few for an image", file->bytes);
-    }
-    tck_status_t status = chunks_read(chunks, i, 0, sizeof(prefix), prefix, err);
-    if (status == TCK_OK) {
-        status = image_header_bytes(prefix, sizeof(prefix), file->bytes, &len, err);
-    }
-    if (status != TCK_OK) {
-        return status;
-    }
-    header = malloc(len);
-    if (header == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "no memory for a header of %" PRIu64 " bytes", len);
-    }
-    status = chunks_read(chunks, i, 0, len, header, err);
-    if (status != TCK_OK) {
-        free(header);
-        return status;
-    }
-    *out = header;
-    *len_out = len;
-    return TCK_OK;
-}
-
-static tck_status_t read_file(struct table *table, struct chunks *chunks, uint32_t i, struct hash128 *hash_out,
-                              struct error *err)
+static tck_status_t add_file(struct table *table, const struct manifest_file *file, uint32_t i,
+                             const struct header *header, struct error *err)
 {
     struct place place = {table, i};
     const struct image_visit visit = {add_entry, &place};
-    uint8_t *header = NULL;
-    uint64_t len = 0, bytes = 0;
-    tck_status_t status = read_header(chunks, i, &header, &len, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    status = image_walk(header, len, &visit, &bytes, err);
-    if (status == TCK_OK && bytes != chunks->from.manifest->files[i].bytes) {
+    uint64_t bytes = 0;
+    tck_status_t status = image_walk(header->bytes, header->len, &visit, &bytes, err);
+    if (status == TCK_OK && bytes != file->bytes) {
         status = error_set(err, TCK_ERR_CORRUPT, "its header describes %" PRIu64 " bytes, its manifest %" PRIu64, bytes,
-                           chunks->from.manifest->files[i].bytes);
+                           file->bytes);
     }
-    *hash_out = hash128_of(header, len);
-    free(header);
     return status;
 }
 
-static tck_status_t read_files(struct table *table, struct chunks *chunks, struct hash128 *hashes, struct error *err)
+/* Where headers come from: those that are there already, or, without them, the files. */
+struct header_source {
+    struct chunks *chunks;
+    const struct headers *headers;
+};
+
+static tck_status_t read_file(struct table *table, const struct header_source *from, uint32_t i,
+                              struct hash128 *hash_out, struct error *err)
 {
-    for (uint32_t i = 0; i < chunks->from.manifest->file_count; i++) {
-        tck_status_t status = read_file(table, chunks, i, &hashes[i], err);
+    struct header read = {0};
+    tck_status_t status = from->headers == NULL ? header_read(from->chunks, i, &read, err) : TCK_OK;
+    const struct header *header = from->headers == NULL ? &read : &from->headers->of[i];
+    if (status == TCK_OK) {
+        status = add_file(table, &from->chunks->from.manifest->files[i], i, header, err);
+    }
+    if (status == TCK_OK) {
+        *hash_out = hash128_of(header->bytes, header->len);
+    }
+    free(read.bytes);
+    return status;
+}
+
+static tck_status_t read_files(struct table *table, const struct header_source *from, struct hash128 *hashes,
+                               struct error *err)
+{
+    const struct manifest *manifest = from->chunks->from.manifest;
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        tck_status_t status = read_file(table, from, i, &hashes[i], err);
         if (status != TCK_OK) {
-            return error_prefix(err, "%s", chunks->from.manifest->files[i].name);
+            return error_prefix(err, "%s", manifest->files[i].name);
         }
     }
     return TCK_OK;
@@ -267,14 +254,15 @@ static void drop_copies(struct table *table)
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-tck_status_t table_read(struct table *table, struct chunks *chunks, struct error *err)
+static tck_status_t table_from(struct table *table, const struct header_source *from, struct error *err)
 {
+    struct chunks *chunks = from->chunks;
     uint32_t file_count = chunks->from.manifest->file_count;
     struct hash128 *hashes = calloc(file_count, sizeof(*hashes));
     *table = (struct table){.ranks = calloc(file_count, sizeof(*table->ranks))};
     tck_status_t status = hashes == NULL || table->ranks == NULL
                               ? error_set(err, TCK_ERR_NOMEM, "no memory for %" PRIu32 " headers", file_count)
-                              : read_files(table, chunks, hashes, err);
+                              : read_files(table, from, hashes, err);
     if (status == TCK_OK) {
         find_ranks(table, chunks->from.manifest, hashes);
         if (table->count > 0) {
@@ -288,6 +276,16 @@ tck_status_t table_read(struct table *table, struct chunks *chunks, struct error
         table_free(table);
     }
     return status;
+}
+
+tck_status_t table_read(struct table *table, struct chunks *chunks, struct error *err)
+{
+    return table_from(table, &(struct header_source){chunks, NULL}, err);
+}
+
+tck_status_t table_of(struct table *table, struct chunks *chunks, const struct headers *headers, struct error *err)
+{
+    return table_from(table, &(struct header_source){chunks, headers}, err);
 }
 
 void table_free(struct table *table)

@@ -4,7 +4,7 @@
 #define TCK_READER_TABLE_H
 
 #include "base/layout.h"
-#include "published/checked_chunks.h"
+#include "published/headers.h"
 #include "recovery/reshard.h"
 
 struct entry {
@@ -30,6 +30,9 @@ struct table {
 
 /* Reads and checks the header of each file. */
 must_check tck_status_t table_read(struct table *table, struct chunks *chunks, struct error *err);
+/* The same of headers that have been read before, of all files. */
+must_check tck_status_t table_of(struct table *table, struct chunks *chunks, const struct headers *headers,
+                                 struct error *err);
 void table_free(struct table *table);
 
 /* The entries of a key, NULL if there is none. */

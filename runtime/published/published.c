@@ -52,12 +52,11 @@ static tck_status_t open_files(struct tck_published *published, uint32_t limit_m
     }
     const struct chunks_source from = {
         .dir = &published->found.dir, .path = published->found.path, .manifest = manifest, .limit_ms = limit_ms};
-    tck_status_t status = chunks_open(&published->chunks, &from, err);
-    return status == TCK_OK ? table_read(&published->table, &published->chunks, err) : status;
+    return chunks_open(&published->chunks, &from, err);
 }
 
-tck_status_t published_open(const struct config *config, struct version version, struct tck_published **out,
-                            struct error *err)
+tck_status_t published_begin(const struct config *config, struct version version, struct tck_published **out,
+                             struct error *err)
 {
     struct tck_published *published = calloc(1, sizeof(*published));
     if (published == NULL) {
@@ -109,6 +108,9 @@ static tck_status_t open_published(struct tck_published *published, const tck_pu
         return status;
     }
     status = open_files(published, limit_ms, err);
+    if (status == TCK_OK) {
+        status = table_read(&published->table, &published->chunks, err);
+    }
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s", published->found.path);
 }
 
