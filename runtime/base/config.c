@@ -179,10 +179,10 @@ static const struct field fields[] = {
      .help = "how long ranks that send each other shards (restore_spread) may make no progress before the agents do it "
              "instead"},
     {NUMBER(storage_timeout_ms, 100, DAY_MS), .default_text = "20000",
-     .help = "how long an operation on storage may make no progress before it is given up; of files that are written "
-             "at the "
-             "same time, one may be without progress for so long times their number while others have some; saves to "
-             "memory and restores from memory never wait for it"},
+     .help =
+         "how long an operation on storage may make no progress before it is given up; a file that is written beside "
+         "others has this time for each of them, as long as any makes progress; saves to memory and restores from "
+         "memory never wait for it"},
     {WORD(storage_format, format_words), .default_text = "tierckpt",
      .help = "who can open what goes to storage: tierckpt; dcp (also PyTorch's dcp.load and torchtitan, without "
              "Tierckpt, by a file .metadata; with tierckpt.dcp and tierckpt.torchtitan only); or framework (it is the "

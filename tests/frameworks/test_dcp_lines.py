@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,11 @@ def test_the_name_of_a_bucket_is_no_step_of_a_shard():
 def test_a_bucket_alone_is_no_id(checkpoint_id):
     with pytest.raises(tierckpt.InvalidArgumentError, match="is a bucket: give a path in it"):
         dcp_ids.named(checkpoint_id)
+
+
+def test_a_url_that_was_made_a_path_is_one_error():
+    with pytest.raises(tierckpt.InvalidArgumentError, match="s3:/bucket/step-1 has lost a slash.* s3://bucket/step-1"):
+        dcp_ids.named(pathlib.Path("s3://bucket/step-1"))
 
 
 def state(value, **more):

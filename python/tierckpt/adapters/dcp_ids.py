@@ -80,6 +80,9 @@ def _split(checkpoint_id: CheckpointPath) -> tuple[str, str]:
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.fspath(checkpoint_id)
     if not text or "\0" in text:
         raise errors.InvalidArgumentError(f"checkpoint_id {text!r} is no path: give that of a directory")
+    if text.startswith("s3:/") and not is_url(text):
+        raise errors.InvalidArgumentError(f"checkpoint_id {text} has lost a slash, as URLs do in a pathlib.Path: give "
+                                          f"the text s3://{text[4:]}")
     if bucket := _BUCKET.match(text):
         path = posixpath.normpath("/" + text[bucket.end():].lstrip("/"))
         if path == "/":

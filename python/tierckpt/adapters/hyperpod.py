@@ -59,6 +59,8 @@ class SageMakerCheckpointConfig:
         if not _NAMESPACE.fullmatch(self.namespace):
             raise errors.ConfigError(f"namespace {self.namespace!r} must have 1 to 48 letters, digits, hyphens and "
                                      "underscores")
+        if self.s3_tier_base_path and not is_url(self.s3_tier_base_path):
+            raise errors.ConfigError(f"s3_tier_base_path {self.s3_tier_base_path} is no URL: give s3://bucket/prefix")
 
     @property
     def to_storage(self) -> bool:
@@ -128,10 +130,13 @@ def _series(config: SageMakerCheckpointConfig) -> Series:
 
 
 def _opened(config: SageMakerCheckpointConfig) -> _Namespace:
-    if config.disk_tier_base_path and config.s3_tier_base_path:
+    settings = _settings_of(config)
+    both = config.disk_tier_base_path and config.s3_tier_base_path and "save_dir" not in settings.values()
+    opened = _Namespace(settings, _named(config, None), config.world_size)
+    if both and opened.world.rank == 0:
         log.warning("versions of %s go to disk_tier_base_path, %s, also with save_to_s3: leave it out, and they go to "
                     "s3_tier_base_path", config.namespace, config.disk_tier_base_path)
-    return _Namespace(_settings_of(config), _named(config, None), config.world_size)
+    return opened
 
 
 class SageMakerTieredStorageWriter(StorageWriter):

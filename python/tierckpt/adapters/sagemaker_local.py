@@ -97,7 +97,8 @@ class LocalSeries(Series):
 
     def _directories(self, state_dict: Mapping[str, Any], name: Named) -> list[Stored]:
         """Those of all ranks, if the load is one from there; none, if the tiers have this checkpoint."""
-        found = self.world.gather(self.world.agreed(lambda: self._directory(name)))
+        found = self._in_the_bucket(name) if name.in_bucket else self.world.gather(
+            self.world.agreed(lambda: self._directory(name)))
         if any(one.of_torch for one in found):
             return found
         newest = max(one.version for one in found)
@@ -112,9 +113,12 @@ class LocalSeries(Series):
                 f"{one.path} step {one.version.step}" for one in found))
         return found
 
+    def _in_the_bucket(self, name: Named) -> list[Stored]:
+        """The same version for all ranks, also if another one is published meanwhile."""
+        versions = self.world.gather(self.world.agreed(lambda: self.in_bucket(name) if self.world.rank == 0 else None))
+        return [self.stored_as(name, versions[0] or NO_VERSION)]
+
     def _directory(self, name: Named) -> Stored:
-        if name.in_bucket:
-            return self.stored_as(name, self.in_bucket(name))
         found = dcp_directory.version_at(name.path)
         return Stored(dcp_directory.is_of_torch(name.path), found[1] if found else NO_VERSION, name.path)
 
