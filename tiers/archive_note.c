@@ -2,10 +2,15 @@
  * Reads and writes the file of archive_note.h: {"format":1,"archive_dir":D,"term":T,"step":S}, replaced as a whole. */
 #include "tiers/archive_note.h"
 
+#include "base/config.h"
 #include "base/json.h"
+#include <errno.h>
 #include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define NOTE_MAX 16384
 
@@ -83,6 +88,14 @@ tck_status_t archive_note_write(const struct folder *job, const char *archive_di
     status = folder_write(job, ARCHIVE_NOTE_NAME, text, strlen(text), err);
     free(text);
     return status;
+}
+
+bool archive_is_unmade(const char *archive_dir)
+{
+    char parent[CONFIG_PATH];
+    struct stat st;
+    snprintf(parent, sizeof(parent), "%s", archive_dir);
+    return lstat(archive_dir, &st) != 0 && errno == ENOENT && stat(dirname(parent), &st) == 0;
 }
 
 tck_status_t archive_note_check_empty(const struct folder *job, const char *archive_dir, struct error *err)

@@ -22,6 +22,10 @@ must_check tck_status_t archive_note_read(const struct folder *job, const char *
 /* Writes the note unless it says that already. copied: VERSION_NONE leaves the version as it is. */
 must_check tck_status_t archive_note_write(const struct folder *job, const char *archive_dir, struct version copied,
                                            struct error *err);
+/* Whether a directory is missing from its parent directory, which is there. If save_dir has the job's folder and no
+ * note of this archive_dir, that is an empty archive: the first copy makes it, as the first save makes save_dir. May
+ * hang. */
+bool archive_is_unmade(const char *archive_dir);
 /* An error if the note names this archive_dir: for callers that have found nothing of the job there. */
 must_check tck_status_t archive_note_check_empty(const struct folder *job, const char *archive_dir, struct error *err);
 

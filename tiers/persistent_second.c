@@ -11,8 +11,6 @@
 #include "tiers/object/s3_store.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,19 +27,10 @@ const struct folder *second_place(const struct persistent *p)
 struct search {
     char path[CONFIG_PATH], job[CONFIG_NAME];
     int fd;      /* the job's directory; -1: there is none */
-    bool absent; /* archive_dir itself is missing from its parent directory */
+    bool absent; /* archive_is_unmade */
     tck_status_t status;
     struct error error;
 };
-
-/* Whether the parent directory is there and lacks it: the first copy makes it, as the first save makes save_dir. */
-static bool may_be_made(const char *path)
-{
-    char parent[CONFIG_PATH];
-    snprintf(parent, sizeof(parent), "%s", path);
-    struct stat st;
-    return lstat(path, &st) != 0 && errno == ENOENT && stat(dirname(parent), &st) == 0;
-}
 
 static void search(void *job)
 {
@@ -50,7 +39,7 @@ static void search(void *job)
     int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) { /* whatever the reason is, it is not "there is no version" */
         int errnum = errno;
-        s->absent = errnum == ENOENT && may_be_made(s->path);
+        s->absent = errnum == ENOENT && archive_is_unmade(s->path);
         errno = errnum;
         s->status = error_set(&s->error, errno == ENOENT ? TCK_ERR_IO : status_of_errno(errno), "cannot be opened: %m");
         return;

@@ -113,6 +113,7 @@ struct beside {
     const char *key; /* a constant */
     char below[CONFIG_PATH], job[CONFIG_NAME];
     struct folder dir;
+    bool unmade; /* archive_is_unmade, if it could not be opened */
     tck_status_t status;
     struct error error;
 };
@@ -126,6 +127,7 @@ static void open_beside(void *job)
         b->status = folder_list(&b->dir, &names, &b->error);
         names_free(&names);
     }
+    b->unmade = b->status != TCK_OK && archive_is_unmade(b->below);
 }
 
 static void drop_beside(void *job)
@@ -135,7 +137,8 @@ static void drop_beside(void *job)
     free(b);
 }
 
-static tck_status_t open_dir_beside(const struct config *config, struct folder *out, struct error *err)
+/* An archive that was never made has nothing, like one that has no folder of the job: check_known looks at both. */
+static tck_status_t open_dir_beside(const struct config *config, struct version_dirs *dirs, struct error *err)
 {
     struct beside *b = calloc(1, sizeof(*b));
     if (b == NULL) {
@@ -150,9 +153,10 @@ static tck_status_t open_dir_beside(const struct config *config, struct folder *
     if (status != TCK_OK) {
         return error_prefix(err, "%s %.200s", config_second_key(config), config_second_dir(config));
     }
-    status = b->status;
+    bool empty = b->unmade && dirs->second_may_be_away && folder_is(&dirs->save);
+    status = empty ? TCK_OK : b->status;
     if (status == TCK_OK) {
-        *out = b->dir;
+        dirs->second = b->dir;
         b->dir = FOLDER_NONE;
     } else {
         *err = b->error;
@@ -207,7 +211,7 @@ static tck_status_t open_second(const struct config *config, struct version_dirs
         uint32_t quiet_ms = config->archive_dir[0] != '\0' ? time_beside_ms(config) : 0;
         status = folder_of_url(dir, config->job, quiet_ms, &dirs->second, err);
     } else {
-        status = open_dir_beside(config, &dirs->second, err);
+        status = open_dir_beside(config, dirs, err);
     }
     if (status == TCK_OK && dirs->second_may_be_away) {
         status = check_known(dirs, err);
@@ -308,8 +312,8 @@ static tck_status_t choose(const struct config *config, const struct version_dir
     return first.code == TCK_OK ? TCK_OK : error_prefix(err, "no version of job %s can be read", config->job);
 }
 
-/* An archive that was not listed may have this step of a newer term, whose line of history is the one that counts; and
- * it has what was copied there. */
+/* An archive that was not listed may have this step of a newer term, whose line of history counts instead; and it has
+ * what was copied there. */
 static bool may_be_older(const struct version_list *list, struct version wanted)
 {
     bool newest = wanted.step == TCK_NEWEST && (wanted.term == 0 || wanted.term == list->archived.term);

@@ -563,6 +563,17 @@ static tck_status_t open_with_archive(const char *archive_dir, uint64_t step)
     return tck_published_open(&params, &published);
 }
 
+/* save_dir's note that there are copies in the archive; more: other fields. */
+static void note_archive(const char *archive_dir, const char *more)
+{
+    char path[200];
+    snprintf(path, sizeof(path), "%s", below("job/archive"));
+    FILE *file = fopen(path, "we");
+    cr_assert_not_null(file);
+    cr_assert_gt(fprintf(file, "{\"format\":1,\"archive_dir\":\"%s\"%s}", archive_dir, more), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
 Test(published, what_save_dir_lacks_is_opened_in_the_archive)
 {
     char other[100];
@@ -581,17 +592,13 @@ Test(published, what_save_dir_lacks_is_opened_in_the_archive)
 
 Test(published, an_archive_that_was_used_and_is_not_mounted_is_away)
 {
-    char other[100], path[200];
+    char other[100];
     snprintf(other, sizeof(other), "%s/other", root);
     cr_assert_eq(mkdir(other, 0755), 0);
     publish(root, 1, 9);
     cr_assert_eq(unlink(below("job/v000000000009.t1/manifest.json")), 0);
     cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_ERR_CORRUPT, "the archive has nothing");
-    snprintf(path, sizeof(path), "%s", below("job/archive"));
-    FILE *file = fopen(path, "we");
-    cr_assert_not_null(file);
-    fprintf(file, "{\"format\":1,\"archive_dir\":\"%s\"}", other);
-    fclose(file);
+    note_archive(other, "");
     cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_ERR_IO, "it may have a whole copy of it");
     assert_text(tck_published_errmsg(NULL), "copied there before");
 }
@@ -611,16 +618,28 @@ Test(published, an_archive_that_is_away_matters_only_if_save_dir_does_not_suffic
     assert_text(tck_published_errmsg(NULL), "archive_dir may have a version that is whole");
 }
 
+Test(published, an_archive_that_was_never_made_is_empty)
+{
+    char other[100];
+    snprintf(other, sizeof(other), "%s/other", root);
+    cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_ERR_NOENT, "%s", tck_published_errmsg(NULL));
+    publish(root, 1, 8);
+    publish(root, 1, 9);
+    cr_assert_eq(open_with_archive(other, 8), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 8);
+    cr_assert_eq(open_with_archive(other, 7), TCK_ERR_NOENT);
+    cr_assert_eq(unlink(below("job/v000000000009.t1/manifest.json")), 0);
+    cr_assert_eq(open_with_archive(other, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
+    cr_assert_eq(info().version.step, 8);
+    note_archive(other, "");
+    cr_assert_eq(open_with_archive(other, 7), TCK_ERR_IO, "it was used before, and is not mounted");
+}
+
 Test(published, an_archive_that_is_away_has_what_was_copied_there)
 {
     const char *away = "/nowhere/archive";
-    char path[200];
     publish(root, 1, 8);
-    snprintf(path, sizeof(path), "%s", below("job/archive"));
-    FILE *file = fopen(path, "we");
-    cr_assert_not_null(file);
-    fprintf(file, "{\"format\":1,\"archive_dir\":\"%s\",\"term\":1,\"step\":9}", away);
-    fclose(file);
+    note_archive(away, ",\"term\":1,\"step\":9");
     cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_ERR_IO, "step 9 is only there");
     publish(root, 1, 9);
     cr_assert_eq(open_with_archive(away, TCK_NEWEST), TCK_OK, "%s", tck_published_errmsg(NULL));
