@@ -20,11 +20,18 @@ static void came_further(void *ctx)
     persistent_came_further(ctx);
 }
 
+/* Less than what counts as storage that hangs: an error that names the cause is worth more. */
+static uint32_t patience_ms(const struct persistent *p)
+{
+    return p->config->storage_timeout_ms / 4 * 3;
+}
+
 static tck_status_t open_folder(struct persistent *p, struct object_store *store, uint32_t quiet_ms, struct folder *out,
                                 struct error *err)
 {
     struct object_folder *job = NULL;
-    const struct object_root root = {.store = store, .moved = came_further, .moved_ctx = p, .quiet_ms = quiet_ms};
+    const struct object_root root = {
+        .store = store, .moved = came_further, .moved_ctx = p, .quiet_ms = quiet_ms, .read_quiet_ms = patience_ms(p)};
     tck_status_t status = object_folder_new(&root, p->config->job, &job, err);
     if (status == TCK_OK) {
         *out = folder_of_objects(job);
@@ -32,10 +39,9 @@ static tck_status_t open_folder(struct persistent *p, struct object_store *store
     return status;
 }
 
-/* Less than what counts as storage that hangs: an error that names the cause is worth more. */
 static tck_status_t open_job(struct persistent *p, struct object_store *store, struct folder *out, struct error *err)
 {
-    return open_folder(p, store, p->config->storage_timeout_ms / 4 * 3, out, err);
+    return open_folder(p, store, patience_ms(p), out, err);
 }
 
 /* ---- the probe ------------------------------------------------------------------------------------------------- */
@@ -136,8 +142,8 @@ tck_status_t objects_open_load(struct persistent *p, struct object_store *store,
     return TCK_OK;
 }
 
-/* Nothing is asked of the server yet, which may be away. Starts that do not need it wait for it all the same, so not
- * for long. */
+/* Nothing is asked of the server yet, which may be away. Starts that do not need it wait for its list and manifests all
+ * the same, so not for long. */
 tck_status_t objects_open_archive(struct persistent *p, struct object_store *store, struct error *err)
 {
     return open_folder(p, store, p->config->storage_timeout_ms / 4, &p->second, err);

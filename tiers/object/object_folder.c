@@ -14,7 +14,7 @@
 struct root {
     atomic_uint refs;
     struct object_root of;
-    struct object_call call;
+    struct object_call call, read;
 };
 
 struct object_folder {
@@ -74,6 +74,7 @@ tck_status_t object_folder_new(const struct object_root *of, const char *below, 
     atomic_store(&root->refs, 1);
     root->of = *of;
     root->call = (struct object_call){.quiet_ms = of->quiet_ms, .moved = moved, .moved_ctx = root};
+    root->read = (struct object_call){.quiet_ms = of->read_quiet_ms, .moved = moved, .moved_ctx = root};
     int len = snprintf(prefix, sizeof(prefix), "%s%s", below, below[0] == '\0' ? "" : "/");
     if (len < 0 || (size_t)len >= sizeof(prefix)) {
         root_unref(root);
@@ -301,6 +302,6 @@ tck_status_t object_folder_read_at(struct object_folder *folder, const char *nam
     char key[OBJECT_KEY_MAX];
     struct object_store *store = folder->root->of.store;
     tck_status_t status = object_folder_key(folder, name, key, err);
-    return status == TCK_OK ? store->ops->get_range(store, &folder->root->call, key, offset, buffer, bytes, err)
+    return status == TCK_OK ? store->ops->get_range(store, &folder->root->read, key, offset, buffer, bytes, err)
                             : status;
 }

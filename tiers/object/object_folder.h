@@ -15,7 +15,8 @@ struct object_root {
     /* Called by the calling thread whenever a call has made progress; may be NULL. */
     void (*moved)(void *ctx);
     void *moved_ctx;
-    uint32_t quiet_ms; /* of each call (object_store.h) */
+    uint32_t quiet_ms;      /* of each call (object_store.h), except: */
+    uint32_t read_quiet_ms; /* of reading a part of a file, which is done once it is known what is there */
 };
 
 /* The folder `below` the store's own prefix ("": that prefix itself). Takes over the store, also if it fails. */

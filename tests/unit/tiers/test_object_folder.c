@@ -77,6 +77,47 @@ Test(object_folder, sizes_come_from_one_listing_once_it_is_gathered)
     object_folder_unref(v);
 }
 
+static const struct object_ops *memory;
+static uint32_t list_quiet_ms, read_quiet_ms;
+
+/* NOLINTNEXTLINE(readability-function-size): as object_store.h says */
+static tck_status_t note_list(struct object_store *s, const struct object_call *call, const char *prefix, bool folders,
+                              struct object_listing *out, struct error *e)
+{
+    list_quiet_ms = call->quiet_ms;
+    return memory->list(s, call, prefix, folders, out, e);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): as object_store.h says */
+static tck_status_t note_read(struct object_store *s, const struct object_call *call, const char *key, uint64_t offset,
+                              void *buffer, uint64_t bytes, struct error *e)
+{
+    read_quiet_ms = call->quiet_ms;
+    return memory->get_range(s, call, key, offset, buffer, bytes, e);
+}
+
+Test(object_folder, reading_a_file_has_a_limit_of_its_own)
+{
+    struct object_store *noting = memory_store_new();
+    const struct object_root root = {.store = noting, .quiet_ms = 1000, .read_quiet_ms = 3000};
+    struct object_folder *folder = NULL;
+    struct names names;
+    char byte;
+    memory = noting->ops;
+    struct object_ops ops = *memory;
+    ops.list = note_list;
+    ops.get_range = note_read;
+    noting->ops = &ops;
+    memory_store_set(noting, "job/a", "a", 1);
+    cr_assert_eq(object_folder_new(&root, "job", &folder, &err), TCK_OK);
+    cr_assert_eq(object_folder_list(folder, "", &names, &err), TCK_OK, "%s", err.text);
+    names_free(&names);
+    cr_assert_eq(object_folder_read_at(folder, "a", 0, &byte, 1, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(list_quiet_ms, 1000);
+    cr_assert_eq(read_quiet_ms, 3000);
+    object_folder_unref(folder);
+}
+
 Test(object_folder, names_are_one_component)
 {
     char *text;
