@@ -71,11 +71,13 @@ static void take_survey(struct persistent *p, struct stored_look *look, const st
     }
 }
 
-/* A step that is asked for may be in the archive alone, which could not be listed; or it is in both, and the archive's
- * is of a newer term, so of another line of history than the one that save_dir has left. */
-static bool may_be_missed(const struct survey *survey, uint64_t step)
+/* The archive could not be listed, and save_dir's newest version, which is good, is not what is restored. A step that
+ * is asked for may be in the archive alone; or it is in both, and the archive's is of a newer term, so of another line
+ * of history than save_dir's. If save_dir's newest version is poisoned, the archive may have the next one before it. */
+static bool may_be_missed(const struct survey *survey, uint64_t step, struct version poisoned)
 {
-    return survey->unread.code != TCK_OK && step != TCK_NEWEST;
+    bool newest = survey->count > 0 && step == TCK_NEWEST && !version_is(survey->candidates[0].which.version, poisoned);
+    return survey->unread.code != TCK_OK && !newest;
 }
 
 static void list_versions(struct persistent *p, uint64_t step, struct stored_look *look)
@@ -87,7 +89,7 @@ static void list_versions(struct persistent *p, uint64_t step, struct stored_loo
     }
     look->view.forgotten = survey.forgotten;
     take_survey(p, look, &survey);
-    if (may_be_missed(&survey, step)) {
+    if (may_be_missed(&survey, step, look->view.give_up)) {
         look->list_err = survey.unread;
         look->view.complete = false;
         look->view.why = look->list_err.text;

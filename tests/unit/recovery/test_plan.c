@@ -559,6 +559,24 @@ Test(plan, passes_over_only_the_given_up_version)
     scene_free(&s);
 }
 
+/* The world of these tests is of term 7. An archive that is away makes the listing incomplete if save_dir's newest
+ * version is given up. */
+Test(plan, an_incomplete_listing_may_lack_the_version_before_the_given_up_one)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store(&s, V(3, 120), 0, 2);
+    store(&s, V(3, 100), 0, 2);
+    s.input.storage.give_up = V(3, 120);
+    scene_plan(&s);
+    assert_version(&s, V(3, 100));
+    s.input.storage.why = "archive_dir /a: it is away";
+    scene_plan(&s);
+    assert_version(&s, VERSION_NONE);
+    cr_assert(eq(int, s.plan.blocked, BLOCK_UNREADABLE));
+    scene_free(&s);
+}
+
 Test(plan, takes_the_given_up_version_if_its_step_is_requested)
 {
     struct scene s;
