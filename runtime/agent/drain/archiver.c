@@ -190,13 +190,14 @@ static void copy_ended(struct copying *c)
     struct archiver *a = c->archiver;
     bool wanted = is_current(a, c->term) && version_is(c->version, a->wanted);
     bool whole = c->outcome.code == TCK_OK && !atomic_load(&c->stops);
-    struct error why = c->outcome.code == TCK_ERR_CANCELED ? (struct error){0} : c->outcome;
+    bool counts = wanted && c->outcome.code != TCK_ERR_CANCELED; /* retention may delete what is not wanted any more */
+    struct error why = counts ? c->outcome : (struct error){0};
     a->copying = NULL;
     a->files += atomic_load(&c->done);
     a->bytes += atomic_load(&c->bytes);
     a->copied = whole ? c->version : a->copied;
     a->copies_failed = whole ? 0 : a->copies_failed + (why.code != TCK_OK);
-    a->copy_after_ms = whole ? 0 : clock_ms() + archive_pause_ms(a->copies_failed);
+    a->copy_after_ms = whole || !wanted ? 0 : clock_ms() + archive_pause_ms(a->copies_failed);
     copying_free(c);
     if (why.code != TCK_OK) {
         failed(a, &why);
@@ -404,6 +405,9 @@ static void lead_ended(struct archiver *a, const struct job *job)
             choose(a, job->version);
         }
         return;
+    }
+    if (!mine && job->kind == JOB_LOOK) {
+        return; /* begin_term asks for another look: another coordinator may have published since this one */
     }
     found_newest(a, job);
     if (job->kind == JOB_PUBLISH) {

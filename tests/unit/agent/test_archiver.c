@@ -359,6 +359,39 @@ Test(archiver, a_node_that_fails_each_time_does_not_fill_the_archive)
     cr_assert_neq(archiver_figures(archiver).trouble.code, TCK_OK);
 }
 
+Test(archiver, a_look_that_ends_in_another_term_says_nothing)
+{
+    archiver_tick(archiver);
+    cr_assert_eq(job_count, 1, "the look");
+    published = (struct version){7, 5};
+    form_term(8, NODES);
+    decision.published = (struct version){8, 10};
+    run_one();
+    cr_assert_not(archiver_figures(archiver).known, "another coordinator may have published meanwhile");
+    cr_assert_eq(archiver_figures(archiver).trouble.code, TCK_OK, "term 7 is no news in term 8");
+    settle();
+    cr_assert_eq(looks, 2);
+    expect_chosen(decision.published);
+}
+
+Test(archiver, a_copy_that_is_no_longer_wanted_may_fail)
+{
+    for (int i = 0; i < 2; i++) {
+        archiver_tick(archiver);
+        run_all(); /* what is in the archive, and the sweep */
+    }
+    archiver_tick(archiver);
+    cr_assert_gt(job_count, 0, "the copy");
+    archiver_want(archiver, (struct version){5, 20});
+    copy_fails = TCK_ERR_NOENT;
+    run_all();
+    cr_assert_eq(archiver_figures(archiver).trouble.code, TCK_OK, "%s", archiver_figures(archiver).trouble.text);
+    copy_fails = TCK_OK;
+    uint32_t before = copies;
+    settle();
+    cr_assert_eq(copies, before + 1, "the next one does not wait");
+}
+
 Test(archiver, nothing_is_copied_while_the_coordinator_cannot_reach_the_archive)
 {
     sweep_fails = TCK_ERR_IO;
