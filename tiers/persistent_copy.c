@@ -22,6 +22,9 @@ static tck_status_t write_chunk(int fd, const uint8_t *data, uint32_t bytes, uin
         if (rc < 0 && errno != EINTR) {
             return error_set(err, status_of_errno(errno), "write: %m");
         }
+        if (rc == 0) {
+            return error_set(err, TCK_ERR_IO, "write: the file system takes no bytes, and names no error");
+        }
         done += rc > 0 ? (uint32_t)rc : 0;
     }
     return TCK_OK;
