@@ -26,8 +26,9 @@ done
 ask a status >"$work/said" || die "status: $(cat "$work/said")"
 grep -q '^archive_dir: newest version' "$work/said" || die "status does not name the archive: $(cat "$work/said")"
 ask a doctor 2>&1 | grep -q "archive_dir $archive can be written" || die "doctor does not look at the archive"
-for version in "$archive/$job"/v*/; do
-    [ -f "$version/manifest.json" ] && [ "$(ls "$version"/shard-* | wc -l)" = 2 ] || die "half a version: $(ls "$version")"
+whole_copy() { [ -f "$1/manifest.json" ] && [ "$(ls "$1"/shard-* 2>/dev/null | wc -l)" = 2 ]; }
+for version in "$archive/$job"/v*/; do # retention may delete one of them meanwhile
+    whole_copy "$version" || [ ! -d "$version" ] || die "half a version: $(ls "$version")"
 done
 
 # The archive goes away: status warns, and its exit status stays 0, as probes ask for it.
