@@ -107,8 +107,7 @@ struct persistent {
     _Atomic uint64_t reserved_first, reserved_last; /* by this agent; 0: nothing */
     void (*moved)(void *ctx);
     void *moved_ctx;
-    struct folder job; /* none with only_reads alone */
-    bool only_reads;
+    struct folder job;                 /* none with only_reads alone */
     pthread_mutex_t second_lock;       /* held while archive_dir is looked for */
     struct object_store *second_store; /* not opened yet; NULL: none was given */
     struct folder second;              /* <load_dir>/<job> or <archive_dir>/<job>, to be read as second_place() */
