@@ -98,7 +98,7 @@ tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, stru
     }
     if (!wait_for_end(b, limit_ms)) {
         return error_set(err, TCK_ERR_TIMEDOUT,
-                         "storage hangs: it has not answered for %" PRIu32 " ms (storage_timeout_ms)", limit_ms);
+                         "storage hangs: it has not answered for %" PRIu32 " ms (see storage_timeout_ms)", limit_ms);
     }
     free_bounded(b);
     return TCK_OK;

@@ -449,7 +449,7 @@ tck_status_t find_version(const struct config *config, struct version wanted, st
     const char *second_dir = config_second_dir(config);
     bool two = config->save_dir[0] != '\0' && second_dir[0] != '\0';
     if (config->save_dir[0] == '\0' && second_dir[0] == '\0') {
-        return error_set(err, TCK_ERR_CONFIG, "neither save_dir nor load_dir is configured");
+        return error_set(err, TCK_ERR_CONFIG, "none of save_dir, load_dir and archive_dir is configured");
     }
     struct search *s = calloc(1, sizeof(*s));
     if (s == NULL) {

@@ -867,7 +867,7 @@ Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
     atomic_store(&hangs, true);
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_ERR_TIMEDOUT, "%s", tck_published_errmsg(NULL));
     assert_text(tck_published_errmsg(NULL), root);
-    assert_text(tck_published_errmsg(NULL), "storage hangs: it has not answered for 1000 ms (storage_timeout_ms)");
+    assert_text(tck_published_errmsg(NULL), "storage hangs: it has not answered for 1000 ms (see storage_timeout_ms)");
     answer_again();
     cr_assert_eq(open_step(TCK_NEWEST, NULL), TCK_OK, "%s", tck_published_errmsg(NULL));
     assert_box("rows", 0, 0, ROWS, COLS);
