@@ -146,7 +146,8 @@ static tck_status_t end_use(struct archive *archive, tck_status_t outcome)
     return outcome;
 }
 
-/* It may be away when the agent starts, so each call tries until it is open. The caller calls end_use in any case. */
+/* It may be away when the agent starts, so each call tries until it is open. The caller calls end_use also after an
+ * error. */
 static tck_status_t open_it(struct archive *archive, struct error *err)
 {
     tck_status_t status = TCK_OK;

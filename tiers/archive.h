@@ -11,8 +11,8 @@
 
 struct archive;
 
-/* config and from, the tier of save_dir, must outlive it. Opens nothing. store: in place of the one that archive_dir
- * names, taken over in any case; for tests. */
+/* config and from, the tier of save_dir, must outlive it. Opens nothing. store: in place of archive_dir's, for
+ * tests; taken over, also if it fails. */
 must_check tck_status_t archive_new(const struct config *config, struct persistent *from, struct object_store *store,
                                     struct archive **out, struct error *err);
 /* No call may be under way. */

@@ -214,8 +214,7 @@ struct found_file {
 /* Finds the files of these shards of the version that a recovery has chosen, each in save_dir, or in the second place
  * if save_dir has no good manifest of the version or lacks that file; files[i].shard says which. A manifest describes
  * all shards of the job, so each is read once for all of these, and only what it says about them is kept. Lists no
- * directory. If there is no second place, files in a directory are not looked at: persistent_get does that. Blocking.
- */
+ * directory. If there is no second place, files in a directory are left to persistent_get. Blocking. */
 void persistent_find(struct persistent *p, struct version version, struct found_file *files, uint32_t count);
 /* Reads one shard file of a published version into the item's slot; checks size, chunks and root against the manifest.
  */

@@ -33,8 +33,8 @@ struct object_store;
 /* How long a call may take, and how it is given up from another thread. */
 struct object_call {
     uint32_t deadline_ms; /* of the whole call, retries included; 0: the store's default */
-    /* Nothing is attempted again once no byte has moved for so long, so that the caller learns what was wrong before
-     * it takes the store for one that hangs. 0: only the deadline counts. */
+    /* An attempt ends once no byte has moved for so long, and nothing is attempted again, so that the caller learns
+     * what was wrong before it takes the store for one that hangs. 0: the store's own limits. */
     uint32_t quiet_ms;
     const atomic_bool *canceled;              /* NULL: only by object_store_cancel */
     void (*moved)(void *ctx, uint64_t bytes); /* NULL: not wanted; called by the thread of the call as bytes pass, and
