@@ -553,6 +553,26 @@ Test(archive_dir, gets_whole_versions_and_nothing_stays_in_the_stage)
     expect_restorable(one, true);
 }
 
+static bool takes_no_bytes;
+
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    return takes_no_bytes ? 0 : __real_pwrite(fd, data, bytes, at);
+}
+
+Test(archive_dir, a_file_system_that_takes_no_bytes_is_an_error)
+{
+    make(one);
+    takes_no_bytes = true;
+    cr_assert_eq(copy(one), TCK_ERR_IO);
+    cr_assert_not_null(strstr(err.text, "takes no bytes"), "%s", err.text);
+    takes_no_bytes = false;
+    cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
+}
+
 Test(archive_dir, an_interrupted_copy_is_no_version_and_is_swept)
 {
     struct manifest m;
