@@ -252,8 +252,10 @@ class Checkpoint(lifetime.Closing):
 
     def _register_pending(self) -> None:
         """Registers optimizers whose state could not be known before their first step. Collective: part of a save that
-        all ranks make, or of a load."""
-        if self._registration is not None and self._registration.pending and self._registration.ripe():
+        all ranks make, or of a load. Not after a load that failed while it copied: the versions that it tried have the
+        layout that is registered, so it has to stay until a load succeeds. Saves are refused by then in any layout."""
+        if (self._registration is not None and self._registration.pending and not self._client.health().records_torn
+                and self._registration.ripe()):
             self.refresh()
 
     def _obstacle(self) -> str | None:
@@ -379,6 +381,9 @@ class Checkpoint(lifetime.Closing):
             with shown(self._client):
                 return self._client.restore(wanted), True
         except errors.Error as error:
+            # Torn records belong to this client alone: another one would save them as good.
+            if self._client.is_open and self._client.health().records_torn:
+                raise
             self._change_blobs(before)
             if isinstance(error, errors.NotFoundError):
                 raise fault from error  # it was there a moment ago
@@ -457,7 +462,8 @@ class Checkpoint(lifetime.Closing):
         """Saves this step if the configured intervals say so. Call it once per step, after the steps of optimizer and
         scheduler, on every rank. The result is true if a save was started. Parameters are copied in the background
         until the next optimizer step, which waits for the rest. A save that cannot be made is skipped, and the result
-        says why: it never ends the training."""
+        says why: it does not end the training. Raises CorruptError after a load that failed while it copied, since
+        training must not continue then: see load_checkpoint."""
         if self._lost_by is None and (self._registration is None or not self._registration.pending
                                       or not self._client.save_due(whole_step(step))):
             return self._saving.if_needed(step)
@@ -469,7 +475,8 @@ class Checkpoint(lifetime.Closing):
         return self._client.save_due(whole_step(step)) == native.DUE_STORAGE
 
     def save_checkpoint(self, step: int, to_storage: bool = False) -> SaveResult:
-        """Saves this step whatever the intervals say. Every rank must save the same steps."""
+        """Saves this step whatever the intervals say. Every rank must save the same steps. Skips and raises as
+        save_checkpoint_if_needed does."""
         obstacle = self._obstacle()
         return self._saving.explicit(step, to_storage) if obstacle is None else self._saving.skip(step, obstacle)
 
@@ -478,7 +485,7 @@ class Checkpoint(lifetime.Closing):
         memory goes with the job. Collective. If that takes more than some seconds, a WARNING says what it waits for and
         for how long. Raises TimedOutError after `timeout` seconds; CanceledError if a rank refused the save or
         discarded it, in which case earlier versions still exist; DeniedError if another start has taken the job over,
-        which the error names."""
+        which the error names; CorruptError after a load that failed while it copied."""
         if self._lost_by is not None and not self._client.is_open:
             raise self._lost_by
         self._register_pending()

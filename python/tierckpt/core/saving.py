@@ -79,7 +79,7 @@ def step_to_load(step: SupportsIndex) -> int:
 
 class Saving:
     """The saves of one registration, for Checkpoint alone. A save that cannot be made is skipped, and training
-    continues."""
+    continues; after a load that failed while it copied it must not, so each save raises CorruptError."""
 
     def __init__(self, client: native.Client, contents: Contents, records: RecordTable, blobs: BlobTable,
                  world: World, notices: Notices) -> None:
@@ -163,10 +163,10 @@ class Saving:
         if self._load_missed:
             self._warn_of_missed_load()
         try:
-            if obstacle is not None:
-                self._client.skip(step, obstacle)
-            else:
+            if obstacle is None or self._client.health().records_torn:  # then it raises
                 obstacle = self._begin(begin)
+            else:
+                self._client.skip(step, obstacle)
         finally:
             self._notices.look()
         if obstacle is not None:
