@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
+import tearing
 import tierckpt
 import tierckpt.dcp as dcp
 from harness import Job, Nursery, die, run
@@ -264,6 +265,62 @@ def test_with_an_interval_other_saves_stay_in_memory(here, job_site):
     dcp.configure(overrides={"save_storage_interval": 2})
     assert value_of("s-3") == 3
     assert value_of("s-2") == 2
+
+
+def wide(value):
+    return {"model": {"w": torch.full((30_000,), value)}, "optim": {"m": torch.full((30_000,), value + 1)}}
+
+
+@pytest.fixture
+def torn(here, monkeypatch):
+    """A state dict of which a load of memory has failed while it copied."""
+    dcp.configure(overrides={"save_storage_interval": 4})
+    dcp.save(wide(3.0), checkpoint_id="s-4")
+    dcp.save(wide(tearing.PATTERN), checkpoint_id="s-5")
+    into = wide(0.0)
+    tearing.tear(lambda: dcp.load(into, checkpoint_id="s-5"), monkeypatch)
+    return into
+
+
+def is_torn():
+    series, = dcp_functions.program._series.values()
+    return series.tiers.torn
+
+
+def test_what_a_failed_load_has_left_is_not_saved_by_another_attach(torn):
+    for step, state_dict in ((6, torn), (6, {**torn, "more": 1}), (4, torn)):
+        with pytest.raises(tierckpt.CorruptError, match="nothing is saved: a load failed after it had begun to write"):
+            dcp.save(state_dict, checkpoint_id=f"s-{step}")
+    assert is_torn()
+
+
+def test_a_load_of_all_makes_saves_possible_again_and_one_of_a_part_does_not(torn, here):
+    stock.save({"model": wide(7.0)["model"]}, checkpoint_id="s-6", no_dist=True)
+    stock.save(wide(8.0), checkpoint_id="s-7", no_dist=True)
+    dcp.load({"model": torn["model"]}, checkpoint_id="s-6")
+    assert is_torn()
+    with pytest.raises(CheckpointException, match="load all of it, not a part"):
+        dcp.load({"model": torn["model"]}, checkpoint_id="s-4")
+    dcp.load(torn, checkpoint_id="s-7")
+    assert not is_torn() and torn["optim"]["m"].unique().tolist() == [9.0]
+    dcp.save(torn, checkpoint_id="s-8")
+    assert dcp_functions.program._series.popitem()[1].tiers.found(8).step == 8
+
+
+def test_a_load_by_torch_of_another_layout_makes_saves_possible_again(here, job_site, monkeypatch):
+    config = {**job_site.config, "job": "parts"}
+    with dcp.attach({**wide(4.0), "more": torch.ones(3)}, config=config) as tiers:
+        stock.save({**wide(4.0), "more": torch.ones(3)}, storage_writer=tiers.writer(4, to_storage=True))
+    with dcp.attach(wide(0.0), config=config) as tiers:
+        stock.save(wide(tearing.PATTERN), storage_writer=tiers.writer(5, to_storage=False))
+        into = wide(0.0)
+        tearing.tear(lambda: stock.load(into, storage_reader=tiers.reader(5)), monkeypatch)
+        part = {"model": into["model"]}
+        stock.load(part, storage_reader=tiers.reader(4))
+        assert tiers.torn
+        stock.load(into, storage_reader=tiers.reader(4))
+        assert not tiers.torn and into["optim"]["m"].unique().tolist() == [5.0]
+        stock.save(into, storage_writer=tiers.writer(6, to_storage=False))
 
 
 def kept_in_memory_alone(rank, world, directory):

@@ -18,7 +18,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -175,6 +175,18 @@ class Tiers(Closing):
         """Whether all tensors of this state dict are registered, in the same pieces."""
         return self.walk.covers(flatten(state_dict)[0])
 
+    def fills(self, keys: Collection[str]) -> bool:
+        """Whether these keys of a state dict name all bytes that this rank has registered as tensors."""
+        return {key for key, piece in self.walk.pieces.items() if 0 not in piece.shape} <= set(keys)
+
+    @property
+    def torn(self) -> bool:
+        """Whether a load has failed while it copied, so that nothing can be saved: see Checkpoint.load_checkpoint."""
+        if self._checkpoint is None:
+            return False
+        with self._lock:
+            return self._checkpoint.health().records_torn
+
     @property
     def attached(self) -> bool:
         """Whether a layout is registered."""
@@ -183,7 +195,8 @@ class Tiers(Closing):
     def filled_elsewhere(self) -> None:
         """As Checkpoint.filled_elsewhere."""
         if self._checkpoint is not None:
-            self._checkpoint.filled_elsewhere()
+            with self._lock:
+                self._checkpoint.filled_elsewhere()
 
     def count_as_loaded(self) -> None:
         """As Checkpoint.count_as_loaded."""

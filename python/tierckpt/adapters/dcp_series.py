@@ -147,6 +147,7 @@ class Series:
         self.makes_directory = self.world.rank == 0 and not name.in_bucket
         self._pool: ThreadPoolExecutor | None = None
         self._last = 0
+        self._into: Mapping[str, Any] = {}  # of the load under way
 
     # ---- save
 
@@ -191,14 +192,20 @@ class Series:
     def _must_attach_again(self, state_dict: Mapping[str, Any], step: int, use_collectives: bool) -> bool:
         """Whether this rank or another one has another layout, or steps go back, which only a new term may."""
         if use_collectives:
-            obstacles = self.world.gather(self.world.agreed(lambda: self.tiers.obstacle(state_dict),
-                                                            "nothing is saved"))
+            obstacles = self.world.gather(self.world.agreed(lambda: self._obstacle(state_dict), "nothing is saved"))
         else:
-            obstacles = [self.tiers.obstacle(state_dict)]
+            obstacles = [self._obstacle(state_dict)]
         changed = next((one for one in obstacles if one is not None), None)
         if changed is not None:
             log.info("the state dict is registered again: %s", changed)
         return changed is not None or step <= self._last
+
+    def _obstacle(self, state_dict: Mapping[str, Any]) -> str | None:
+        """As Tiers.obstacle. Another attach would save what a failed load has left as if it were good."""
+        if self.tiers.torn:
+            raise errors.CorruptError("nothing is saved: a load failed after it had begun to write the state dict, "
+                                      "which holds parts of several states; load a checkpoint of all of it first")
+        return self.tiers.obstacle(state_dict)
 
     def _attach(self, state_dict: Mapping[str, Any]) -> None:
         if not self.tiers.attached:
@@ -216,6 +223,7 @@ class Series:
     def reader(self, state_dict: Mapping[str, Any], name: Named) -> torch_storage.StorageReader:
         """Of the newest that was saved under this id, in memory or on storage. Collective. Raises NotFoundError if
         nothing was saved."""
+        self._into = state_dict
         found: _Found = self.world.gather(self.world.agreed(lambda: self._look(name)
                                                             if self.world.rank == 0 else None))[0]
         if found.of_torch:
@@ -289,10 +297,14 @@ class Series:
         return version > found.version or all(self.world.gather(self.tiers.covers(state_dict)))
 
     def loaded(self, reader: torch_storage.StorageReader | None) -> None:
-        """After a load: steps go on from there. Those that were saved since the attach still count, because a load from
-        a directory leaves the term as it is: a step that is not above them is saved after another attach."""
-        if isinstance(reader, StorageReader) and self.tiers.attached:
+        """After a load, also one by torch. It repairs what a load before it that failed has left, provided that its
+        state dict had all that is registered. And steps go on from a version that was loaded; those that were saved
+        since the attach still count, because a load from a directory leaves the term as it is: a step that is not above
+        them is saved after another attach."""
+        into, self._into = self._into, {}
+        if self.tiers.torn and self.tiers.fills(flatten(into)[0]):
             self.tiers.filled_elsewhere()
+        if isinstance(reader, StorageReader) and self.tiers.attached:
             self._last = max(self._last, reader.step or 0)
 
     # ---- end

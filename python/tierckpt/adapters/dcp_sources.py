@@ -39,7 +39,7 @@ def source(tiers: Any, config: ConfigSource, overrides: Overrides, step: int | N
     published = published_or_none(config, overrides, step)
     if published is None or published.version < other:
         raise errors.LayoutError(only_in_memory(other))
-    return _Published(published, scope)
+    return _Published(published, scope, tiers)
 
 
 def other_layout(plan: dict[str, Any] | None) -> native.Version:
@@ -72,7 +72,7 @@ class _Registered:
 
     def read(self, plan: Any, planner: Any) -> None:
         tensors, leaves = _split(plan)
-        resolved = self._world.agreed(lambda: [self._resolve(item, planner) for item in tensors])
+        resolved = self._world.agreed(lambda: self._resolve_all(tensors, planner))
         targets = {item.storage_index.fqn: tensor.detach() for item, tensor in zip(tensors, resolved, strict=True)
                    if self._is_whole(item, tensor)}
         landing = self._walk.land(targets)
@@ -86,6 +86,13 @@ class _Registered:
             planner.commit_tensor(item, tensor)
         for item in leaves:
             planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
+
+    def _resolve_all(self, items: list[Any], planner: Any) -> list[torch.Tensor]:
+        """A load of a part would leave the rest as a failed load has left it, and count as one of all."""
+        if self._tiers.torn and not self._tiers.fills(_keys(items)):
+            raise errors.CorruptError("a load failed after it had begun to write the state dict, which holds parts of "
+                                      "several states: load all of it, not a part")
+        return [self._resolve(item, planner) for item in items]
 
     def _resolve(self, item: Any, planner: Any) -> torch.Tensor:
         """The destination of an item. The item asks for a part of one piece, which must be this rank's."""
@@ -106,8 +113,9 @@ class _Registered:
 class _Published:
     """A published version, in any sharding."""
 
-    def __init__(self, published: Published, scope: str = "") -> None:
-        self._published, self._scope = published, scope
+    def __init__(self, published: Published, scope: str = "", tiers: Any = None) -> None:
+        """tiers: attached to another layout."""
+        self._published, self._scope, self._tiers = published, scope, tiers
         self.version = published.version
         self.directory = published.info.path
         self.step = published.step
@@ -150,6 +158,8 @@ class _Published:
         for item in leaves:
             planner.load_bytes(item, self._leaf(item.storage_index.fqn))
         self._published.close()
+        if self._tiers is not None and self._tiers.torn and self._tiers.fills(_keys(tensors)):
+            self._tiers.filled_elsewhere()
 
     def _leaf(self, key: str) -> io.BytesIO:
         """The value that was saved by the lowest of the ranks that have it."""
@@ -172,6 +182,10 @@ def _read(version: Published, key: str, offset: list[int], tensor: torch.Tensor,
 def _split(plan: Any) -> tuple[list[Any], list[Any]]:
     tensors = [item for item in plan.items if item.type != LoadItemType.BYTE_IO]
     return tensors, [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
+
+
+def _keys(items: list[Any]) -> set[str]:
+    return {item.storage_index.fqn for item in items}
 
 
 def _part(piece: torch.Tensor, item: Any) -> torch.Tensor:

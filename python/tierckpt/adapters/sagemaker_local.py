@@ -75,6 +75,7 @@ class LocalSeries(Series):
     def load(self, state_dict: dict[str, Any], name: Named, planner: LoadPlanner | None) -> None:
         """Fills the state dict with the newest step that all ranks have under their ids, in memory or on storage.
         Collective. Raises NotFoundError if there is none."""
+        self._into = state_dict
         found = self._directories(state_dict, name)
         with contextlib.ExitStack() as until_loaded:
             reader: torch_storage.StorageReader
