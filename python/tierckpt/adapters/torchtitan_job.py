@@ -71,6 +71,11 @@ class TitanJob:
             log.info("loaded step %d (%s)", loaded, checkpoint.restored or "with another number of ranks")
         return loaded
 
+    def filled_elsewhere(self) -> None:
+        """As Checkpoint.filled_elsewhere."""
+        if self.checkpoint is not None:
+            self.checkpoint.filled_elsewhere()
+
     def save_to_storage(self, step: int, last: bool = False) -> None:
         """Saves this step whatever the intervals say. The last one is waited for in any mode."""
         self.attach().save_checkpoint(step, to_storage=True)

@@ -171,6 +171,8 @@ class CheckpointManager:
         states = {MODEL: self.states[MODEL]} if of_torch == 0 else self.states
         log.info("loading step %d, which torch has written", of_torch)
         state_dict_loader.load(states, checkpoint_id=self._path(of_torch), no_dist=not dist.is_initialized())
+        if of_torch != 0:
+            self._job.filled_elsewhere()
         return True
 
     def _newest_of_torch(self, step: int | None) -> int | None:
