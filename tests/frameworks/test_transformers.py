@@ -8,6 +8,7 @@ import types
 
 import pytest
 
+import tierckpt
 from harness import Job, run
 from tierckpt.adapters.hf_copied import CopiedCheckpoints
 from tierckpt.adapters.hf_layout import WrittenCheckpoints
@@ -267,6 +268,32 @@ def test_with_its_own_format_a_full_temporary_directory_is_logged(tmp_path, capl
     copied.close()
     assert "no checkpoint-3: [Errno 28] No space left on device" in caplog.text
     assert not (tmp_path / "checkpoint-3").exists()
+
+
+def test_a_directory_without_the_optimizer_is_not_loaded_over_torn_state(tmp_path):
+    """With save_only_model the Trainer would resume from it without an error."""
+    from tierckpt.adapters.transformers import _Adapter
+
+    def fails():
+        raise tierckpt.UnrecoverableError("torn")
+
+    adapter = object.__new__(_Adapter)
+    args = types.SimpleNamespace(output_dir=str(tmp_path))
+    adapter._trainer = types.SimpleNamespace(args=args, is_deepspeed_enabled=False)
+    adapter._world, adapter._framework, adapter._load_newest = World(0, 1, Oob()), True, fails
+    adapter._load_own = lambda directory: directory
+    health = types.SimpleNamespace(records_torn=True)
+    adapter.checkpoint = types.SimpleNamespace(health=lambda: health)
+    own = tmp_path / "checkpoint-3"
+    own.mkdir()
+    with pytest.raises(tierckpt.UnrecoverableError, match="torn"):
+        adapter._load()
+    for name in ("optimizer.pt", "scheduler.pt"):
+        (own / name).touch()
+    assert adapter._load() == str(own)
+    (own / "optimizer.pt").unlink()
+    health.records_torn = False
+    assert adapter._load() == str(own)
 
 
 def test_unknown_version_trains_without_tierckpt(tmp_path, job, nursery, uninterrupted):

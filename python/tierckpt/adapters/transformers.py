@@ -168,6 +168,13 @@ def _last_checkpoint(output_dir: str | os.PathLike[str]) -> str | None:
     return get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None
 
 
+def _has_optimizer(directory: str) -> bool:
+    """Whether the Trainer has saved all there. With save_only_model it has not, and then it resumes from there without
+    an error, and leaves the optimizer as it is."""
+    names = os.listdir(directory)
+    return "scheduler.pt" in names and any("optimizer" in name for name in names)
+
+
 class _EpochEnd(TrainerCallback):
     """Tells whether the Trainer has left its loop over an epoch. After it, the Trainer logs, evaluates and saves once
     more."""
@@ -330,7 +337,7 @@ class _Adapter:
         except (errors.LayoutError, errors.UnrecoverableError, errors.CorruptError) as error:
             why = error
         own = self._world.gather(_last_checkpoint(self._trainer.args.output_dir))[0]
-        if own is not None and int(own.rpartition("-")[2]) > (step or 0):
+        if own is not None and int(own.rpartition("-")[2]) > (step or 0) and not self._would_stay_torn(own):
             level = logging.INFO if self._framework and why is None else logging.WARNING
             log.log(level, "resuming from %s, the newest that can be loaded (Tierckpt: %s)", own, why or f"step {step}")
             return self._load_own(own)
@@ -344,6 +351,12 @@ class _Adapter:
         Path(self._stub, _STATE_FILE).write_text(json.dumps(state))
         log.info("resuming from step %d (%s)", step, self.checkpoint.restored or "of another number of ranks")
         return self._stub
+
+    def _would_stay_torn(self, directory: str) -> bool:
+        """Whether a load has failed while it copied, and this directory of the Trainer, from which it would load the
+        model alone, would leave the optimizer with parts of several states. Collective then."""
+        return self.checkpoint.health().records_torn and not all(self._world.gather(
+            self._trainer.is_deepspeed_enabled or _has_optimizer(directory)))
 
     def _load_own(self, directory: str) -> str:
         self._elsewhere, self._found = directory, None

@@ -396,7 +396,9 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
     try:
         step = attached.load()
     except (errors.LayoutError, errors.UnrecoverableError) as error:
-        if attached.stock is not None and stock.newest(attached.world) > 0:
+        # After a load that failed while it copied, weights alone would leave an optimizer with parts of several states.
+        eligible = not attached.checkpoint.health().records_torn or stock.loads_all(attached.world)
+        if eligible and attached.stock is not None and stock.newest(attached.world) > 0:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
             attached.forget()
             return stock.load_for(attached.checkpoint)
@@ -405,8 +407,8 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
                               "another save_dir, or call load_checkpoint(concat=True) if only the parallel sizes "
                               "differ") from error
         log.warning("what is on storage is loaded, as concat=True allows: %s", error)
-        step = attached.load_published(stock.newest(attached.world))
-        if step is None and not stock.there():
+        step = attached.load_published(stock.newest(attached.world) if eligible else 0)
+        if step is None and not (eligible and stock.there()):
             raise
     if step is None:
         return stock.load_for(attached.checkpoint)
@@ -441,6 +443,10 @@ class _Stock:
     def newest(self, world: World) -> int:
         """The same on every rank. Collective."""
         return max(world.gather(world.agreed(lambda: self._tracked() or 0)))
+
+    def loads_all(self, world: World) -> bool:
+        """Whether Megatron would load the optimizer, too. Collective."""
+        return self.newest(world) > 0 and (self._own or not getattr(self._args, "no_load_optim", False))
 
     def load_for(self, checkpoint: Checkpoint) -> tuple[int, float]:
         """In place of what this one has."""
