@@ -3,15 +3,14 @@
 #include "agent/recovery/recover_ask.h"
 
 #include "agent/driver/slot_ops.h"
+#include "agent/recovery/kept_inventory.h"
 #include "agent/recovery/recover_internal.h"
-#include "agent/state/hard_state.h"
 #include "base/failpoint.h"
 #include "recovery/catalog.h"
 #include "tiers/memory.h"
 #include "tiers/peer.h"
 #include "tiers/segment.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,26 +48,13 @@ static int holding_cmp(const void *a, const void *b)
     return c ? c : version_cmp(x->version, y->version);
 }
 
-/* What the headers do not say: the newest commit also comes from the kept decision, which may know of one that this
- * node has no copy of. */
-static struct inventory empty_inventory(const struct recoveries *rs)
-{
-    const struct kept *kept = hard_state_get(rs->needs.state);
-    struct inventory inv = {.node = *peers_self(rs->needs.peers),
-                            .watermark = hard_state_watermark(rs->needs.state),
-                            .base = kept->base,
-                            .base_term = kept->base_term};
-    snprintf(inv.passed_over, sizeof(inv.passed_over), "%s", kept->passed_over);
-    return inv;
-}
-
 /* TCK_ERR_BUSY: the segments are being changed. */
 static tck_status_t own_inventory(const struct recoveries *rs, uint64_t term, struct inventory *inv)
 {
     if (slot_ops_memory(rs->needs.slot_ops) == MEMORY_CHANGING) {
         return TCK_ERR_BUSY;
     }
-    *inv = empty_inventory(rs);
+    *inv = kept_inventory(rs->needs.state, peers_self(rs->needs.peers));
     size_t count = memory_count(rs->needs.memory);
     inv->holdings = calloc(count * CORE_SLOTS_MAX + 1, sizeof(*inv->holdings));
     if (inv->holdings == NULL) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../base/codec.h"
+#include "agent/recovery/kept_inventory.h"
 #include "agent/state/hard_state.h"
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -114,6 +115,20 @@ Test(state, keeps_what_a_base_replaced_until_another_one_is_chosen)
     cr_assert_eq(hard_state_get(state)->base_term, 5, "the same base may be chosen again");
     hard_state_put_base(state, 6, (struct version){4, 40}, "");
     cr_assert_str_eq(hard_state_passed_over(state, (struct version){3, 20}), "");
+    hard_state_free(state);
+}
+
+/* The machine that decided it may be lost before any trainer has the answer. */
+Test(state, what_a_base_replaced_is_in_the_inventory)
+{
+    struct shelf shelf = {0};
+    struct hard_state *state = open_state(&shelf);
+    hard_state_put_base(state, 4, (struct version){3, 20}, "version 3.30 is damaged");
+    struct inventory inv = kept_inventory(state, &(struct node_info){.agent_id = 7});
+    cr_assert_str_eq(inv.passed_over, "version 3.30 is damaged");
+    cr_assert_eq(inv.base_term, 4);
+    cr_assert_eq(inv.base.step, 20);
+    cr_assert_eq(inv.node.agent_id, 7);
     hard_state_free(state);
 }
 
