@@ -347,6 +347,19 @@ static struct peer *meet_and_check(const char *first)
     return to_b;
 }
 
+/* Until a check of the first address has ended so; it takes longer where others use the processors. */
+static void run_until_first_is(struct peer *to_b, bool failed, struct peer_reach *reach)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        cr_assert_eq(peer_reach(to_b, reach), 2);
+        if (reach[0].failed == failed) {
+            return;
+        }
+        to_b->check_at_ms = 0;
+        rig_run_ms(RIG_TIMEOUT_MS);
+    }
+}
+
 Test(peer, notices_that_an_address_that_it_does_not_use_does_not_answer)
 {
     struct peer_reach reach[ADDRESSES_MAX];
@@ -354,9 +367,7 @@ Test(peer, notices_that_an_address_that_it_does_not_use_does_not_answer)
     rig_run_ms(RIG_TIMEOUT_MS);
     cr_assert_eq(peer_reach(to_b, reach), 2);
     cr_expect_not(reach[0].failed, "a connection that breaks once may be that of an agent that has died");
-    to_b->check_at_ms = 0;
-    rig_run_ms(RIG_TIMEOUT_MS);
-    cr_assert_eq(peer_reach(to_b, reach), 2);
+    run_until_first_is(to_b, true, reach);
     cr_expect(reach[0].failed && !reach[0].in_use);
     cr_expect(!reach[1].failed && reach[1].in_use);
     cr_expect_eq(a.downs, 0);
@@ -371,8 +382,7 @@ Test(peer, notices_that_an_address_answers_again)
     memcpy(to_b->list.of[0], comma + 1, strlen(comma + 1) + 1);
     snprintf(to_b->list.of[1], sizeof(to_b->list.of[1]), "127.0.0.9:1");
     addresses_failed(&to_b->addresses, 0, 1);
-    rig_run_ms(RIG_TIMEOUT_MS);
-    cr_assert_eq(peer_reach(to_b, reach), 2);
+    run_until_first_is(to_b, false, reach);
     cr_expect_not(reach[0].failed);
     cr_expect_eq(b.downs, 0);
     cr_expect_eq(b.ups, 1, "a check is no session");
