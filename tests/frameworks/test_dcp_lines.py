@@ -5,7 +5,6 @@ import importlib
 import io
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import tierckpt
 import tierckpt.dcp as dcp
 from harness import Job, Nursery, die, run
 from test_dcp import STEPS, Resumable
-from tierckpt.adapters import dcp_functions, dcp_ids
+from tierckpt.adapters import dcp_functions
 
 NURSERY = "test_dcp_lines"
 
@@ -39,35 +38,6 @@ def here(job_site, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     dcp.close(job_done=True)
-
-
-@pytest.mark.parametrize("checkpoint_id, number, series, home", [
-    ("/runs/step-7", 7, "/runs/step-#", "/runs"),
-    ("/runs/step-7/model", 7, "/runs/step-#/model", "/runs"),
-    ("s3://bucket//runs/./step-7/", 7, "s3://bucket/runs/step-#", "s3://bucket/runs"),
-    ("s3://checkpoint-1/step-7/model", 7, "s3://checkpoint-1/step-#/model", "s3://checkpoint-1/"),
-    ("s3://checkpoint-1/model", None, "s3://checkpoint-1/model", "s3://checkpoint-1/"),
-])
-def test_an_id_names_a_number_and_a_series_also_in_a_bucket(checkpoint_id, number, series, home):
-    name = dcp_ids.named(checkpoint_id)
-    assert (name.number, name.series, name.home) == (number, series, home)
-    assert name.in_bucket == checkpoint_id.startswith("s3:")
-
-
-def test_the_name_of_a_bucket_is_no_step_of_a_shard():
-    assert dcp_ids.named_part("s3://step-3/tp0_fsdp1").number is None
-    assert dcp_ids.named_part("s3://step-3/step-5/tp0_fsdp1").home == "s3://step-3/"
-
-
-@pytest.mark.parametrize("checkpoint_id", ["s3://bucket", "s3://bucket//"])
-def test_a_bucket_alone_is_no_id(checkpoint_id):
-    with pytest.raises(tierckpt.InvalidArgumentError, match="is a bucket: give a path in it"):
-        dcp_ids.named(checkpoint_id)
-
-
-def test_a_url_that_was_made_a_path_is_one_error():
-    with pytest.raises(tierckpt.InvalidArgumentError, match="s3:/bucket/step-1 has lost a slash.* s3://bucket/step-1"):
-        dcp_ids.named(pathlib.Path("s3://bucket/step-1"))
 
 
 def state(value, **more):

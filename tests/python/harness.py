@@ -74,7 +74,7 @@ def share_imports():
 @functools.cache
 def _shared_nursery():
     directory = Path(tempfile.mkdtemp(prefix="tck-nursery-"))
-    atexit.register(shutil.rmtree, directory)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     nursery = Nursery(directory, "usual_imports")
     atexit.register(nursery.__exit__)  # called before the directory is removed, since it was registered later
     return nursery

@@ -2,6 +2,7 @@
 """What a checkpoint id names, and the directory that is made for it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -58,12 +59,35 @@ def test_directory_of_a_part_has_the_manifest_and_its_own_files(tmp_path):
     assert sorted(os.listdir(tmp_path / "part")) == ["manifest.json", "shard-1.safetensors"]
 
 
-def test_url_and_empty_id_are_refused():
-    with pytest.raises(tierckpt.UnsupportedError, match="s3://bucket/x is a URL: .* storage_writer="):
-        named("s3://bucket/x")
-    for text in ("", "a\0b"):
-        with pytest.raises(tierckpt.InvalidArgumentError, match="is no path"):
-            named(text)
+@pytest.mark.parametrize("checkpoint_id, number, series, home", [
+    ("s3://bucket//runs/./step-7/", 7, "s3://bucket/runs/step-#", "s3://bucket/runs"),
+    ("s3://checkpoint-1/step-7/model", 7, "s3://checkpoint-1/step-#/model", "s3://checkpoint-1/"),
+    ("s3://checkpoint-1/model", None, "s3://checkpoint-1/model", "s3://checkpoint-1/"),
+])
+def test_id_in_a_bucket_names_number_and_series(checkpoint_id, number, series, home):
+    name = named(checkpoint_id)
+    assert (name.number, name.series, name.home) == (number, series, home)
+    assert name.in_bucket and not named("/runs/step-7").in_bucket
+
+
+def test_name_of_a_bucket_is_no_step_of_a_shard():
+    assert named_part("s3://step-3/tp0_fsdp1").number is None
+    assert named_part("s3://step-3/step-5/tp0_fsdp1").home == "s3://step-3/"
+
+
+@pytest.mark.parametrize("checkpoint_id, text", [
+    ("", "is no path"), ("a\0b", "is no path"),
+    ("s3://bucket", "is a bucket: give a path in it"), ("s3://bucket//", "is a bucket: give a path in it"),
+    (Path("s3://bucket/step-1"), "s3:/bucket/step-1 has lost a slash.* s3://bucket/step-1"),
+])
+def test_what_names_no_place_is_refused(checkpoint_id, text):
+    with pytest.raises(tierckpt.InvalidArgumentError, match=text):
+        named(checkpoint_id)
+
+
+def test_url_of_something_else_is_refused():
+    with pytest.raises(tierckpt.UnsupportedError, match="gs://bucket/x is a URL: .* storage_writer="):
+        named("gs://bucket/x")
 
 
 # ---- the directory
