@@ -492,6 +492,9 @@ static tck_status_t open_version(struct resharding *r, struct version version)
 
 static tck_status_t prepare(struct resharding *r, struct version version)
 {
+    if (r->published == NULL) {
+        return error_set(r->err, TCK_ERR_INTERNAL, "another layout was prepared before the version was opened");
+    }
     r->saved_world_size = r->published->found.manifest.world_size;
     r->rank = r->client->oob.rank % r->saved_world_size;
     tck_status_t status = number_keys(r);
