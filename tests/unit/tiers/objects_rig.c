@@ -2,7 +2,10 @@
  * See objects_rig.h. */
 #include "objects_rig.h"
 
+#include "tiers/manifest.h"
+
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -77,4 +80,20 @@ void objects_settle(void)
 {
     cr_assert_eq(pool_submit(pool, nothing, turn, NULL), TCK_OK);
     loop_run(objects_loop);
+}
+
+const char *objects_key(struct version version, const char *name)
+{
+    static char keys[4][OBJECT_KEY_MAX];
+    static unsigned next;
+    char *out = keys[next++ % 4];
+    snprintf(out, OBJECT_KEY_MAX, OBJECTS_JOB "/v%012" PRIu64 ".t%" PRIu64 "/%s", version.step, version.term, name);
+    return out;
+}
+
+const char *objects_shard_key(struct version version, uint32_t number)
+{
+    char name[MANIFEST_FILE_NAME];
+    manifest_file_name((struct hash128){9, number}, name);
+    return objects_key(version, name);
 }

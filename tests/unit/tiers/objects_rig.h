@@ -24,5 +24,8 @@ struct error objects_wait(tck_status_t begun);
 void objects_ended(void *ctx, const struct error *outcome);
 /* Waits until what a publish has left to the pool is done. */
 void objects_settle(void);
+/* The key of a file of a version, and of the file of shard {9, number}; each call overwrites the fourth last result. */
+const char *objects_key(struct version version, const char *name);
+const char *objects_shard_key(struct version version, uint32_t number);
 
 #endif

@@ -114,22 +114,6 @@ static struct manifest manifest_of(struct version version, uint8_t **images)
     return m;
 }
 
-static const char *key_of(struct version version, const char *name)
-{
-    static char keys[4][OBJECT_KEY_MAX];
-    static unsigned next;
-    char *out = keys[next++ % 4];
-    snprintf(out, OBJECT_KEY_MAX, OBJECTS_JOB "/v%012" PRIu64 ".t%" PRIu64 "/%s", version.step, version.term, name);
-    return out;
-}
-
-static const char *shard_key(struct version version, uint32_t number)
-{
-    char name[MANIFEST_FILE_NAME];
-    manifest_file_name((struct hash128){9, number}, name);
-    return key_of(version, name);
-}
-
 /* Publishes a version in save_dir. */
 static void make(struct version version)
 {
@@ -138,11 +122,11 @@ static void make(struct version version)
     size_t len;
     struct manifest m = manifest_of(version, images);
     for (uint32_t i = 0; i < FILES; i++) {
-        memory_store_set(objects_store, shard_key(version, i), images[i], m.files[i].bytes);
+        memory_store_set(objects_store, objects_shard_key(version, i), images[i], m.files[i].bytes);
         free(images[i]);
     }
     cr_assert_eq(manifest_print(&m, &text, &len, &err), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, key_of(version, MANIFEST_NAME), text, len);
+    memory_store_set(objects_store, objects_key(version, MANIFEST_NAME), text, len);
     free(text);
     manifest_free(&m);
 }
@@ -208,7 +192,7 @@ Test(archive, a_version_that_save_dir_has_lost_is_found_in_the_archive)
     make(one);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
     expect_restorable(one, false);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), NULL, 0);
     expect_restorable(one, true);
 }
 
@@ -216,7 +200,7 @@ Test(archive, a_version_that_is_damaged_in_save_dir_is_found_in_the_archive)
 {
     make(one);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    memory_store_set(objects_store, objects_shard_key(one, 1), "short", 5);
     expect_restorable(one, true);
 }
 
@@ -256,7 +240,7 @@ Test(archive, a_version_is_not_published_without_all_of_its_files)
 Test(archive, what_is_damaged_in_save_dir_is_not_copied)
 {
     make(one);
-    memory_store_damage(objects_store, shard_key(one, 0), CHUNK_BYTES + 5);
+    memory_store_damage(objects_store, objects_shard_key(one, 0), CHUNK_BYTES + 5);
     cr_assert_eq(copy(one), TCK_ERR_CORRUPT, "%s", err.text);
     expect_newest(VERSION_NONE);
 }
@@ -276,8 +260,8 @@ Test(archive, what_a_copy_supersedes_is_deleted_in_the_archive_alone)
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
     make(two);
     cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
-    cr_assert_not(memory_store_has(there, key_of(one, MANIFEST_NAME)));
-    cr_assert(memory_store_has(objects_store, key_of(one, MANIFEST_NAME)));
+    cr_assert_not(memory_store_has(there, objects_key(one, MANIFEST_NAME)));
+    cr_assert(memory_store_has(objects_store, objects_key(one, MANIFEST_NAME)));
 }
 
 Test(archive, what_an_interrupted_copy_has_left_is_deleted_by_the_next_publish)
@@ -289,7 +273,7 @@ Test(archive, what_an_interrupted_copy_has_left_is_deleted_by_the_next_publish)
     cr_assert_eq(archive_copy(archive, one, &m.files[1], NULL, &err), TCK_OK, "%s", err.text);
     manifest_free(&m);
     cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
-    cr_assert_not(memory_store_has(there, shard_key(one, 1)));
+    cr_assert_not(memory_store_has(there, objects_shard_key(one, 1)));
 }
 
 Test(archive, one_that_is_away_is_no_obstacle_while_save_dir_has_a_good_newest_version)
@@ -306,7 +290,7 @@ Test(archive, one_that_is_away_may_have_what_save_dir_lacks)
     fail_there(~0u, "", MEMORY_DENIED);
     cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED, "save_dir has nothing");
     make(one);
-    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    memory_store_set(objects_store, objects_shard_key(one, 1), "short", 5);
     cr_assert_eq(persistent_list(tier, &list, &count, &err), TCK_ERR_DENIED, "its only version is damaged");
 }
 
@@ -316,7 +300,7 @@ Test(archive, a_bucket_that_has_lost_what_was_copied_does_not_count_as_empty)
     size_t count = 0;
     make(one);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), NULL, 0);
     struct object_store *used = there;
     there = memory_store_new(); /* another bucket */
     cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
@@ -333,7 +317,7 @@ Test(archive, what_is_checked_in_save_dir_is_listed_without_the_archive)
     size_t count = 9;
     make(one);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), NULL, 0);
     fail_there(~0u, "", MEMORY_DENIED);
     cr_assert_eq(persistent_list_without_archive(tier, &list, &count, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(count, 0);
@@ -345,7 +329,7 @@ Test(archive, a_file_that_only_an_archive_that_is_away_may_have_is_not_lost)
     struct found_file found = {.shard = {9, 1}};
     make(one);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    memory_store_set(objects_store, objects_shard_key(one, 1), "short", 5);
     fail_there(~0u, "", MEMORY_DENIED);
     persistent_find(tier, one, &found, 1);
     cr_assert_eq(found.outcome.code, TCK_ERR_DENIED, "%s", found.outcome.text);
@@ -362,9 +346,9 @@ Test(archive, the_terms_of_an_empty_save_dir_are_above_those_in_the_archive)
     const struct version old = {7, 10};
     make(old);
     cr_assert_eq(copy(old), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, key_of(old, MANIFEST_NAME), NULL, 0);
-    memory_store_set(objects_store, shard_key(old, 0), NULL, 0);
-    memory_store_set(objects_store, shard_key(old, 1), NULL, 0);
+    memory_store_set(objects_store, objects_key(old, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_shard_key(old, 0), NULL, 0);
+    memory_store_set(objects_store, objects_shard_key(old, 1), NULL, 0);
     fail_there(~0u, "", MEMORY_DENIED);
     cr_assert_eq(persistent_claim_term(tier, 1, &term, &err), TCK_ERR_DENIED, "its terms are not known");
     memory_store_heal(there);
@@ -377,9 +361,9 @@ Test(archive, the_terms_of_an_empty_save_dir_are_above_those_in_the_archive)
 /* Removes a version from save_dir. */
 static void lose(struct version version)
 {
-    memory_store_set(objects_store, key_of(version, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(version, MANIFEST_NAME), NULL, 0);
     for (uint32_t i = 0; i < FILES; i++) {
-        memory_store_set(objects_store, shard_key(version, i), NULL, 0);
+        memory_store_set(objects_store, objects_shard_key(version, i), NULL, 0);
     }
 }
 
@@ -449,7 +433,7 @@ Test(archive, files_of_two_versions_of_one_name_are_not_mixed)
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
     salt = 77; /* an older copy of save_dir was put in its place, and the term was given out once more */
     make(one);
-    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    memory_store_set(objects_store, objects_shard_key(one, 1), "short", 5);
     persistent_find(tier, one, &found, 1);
     cr_assert_neq(found.outcome.code, TCK_OK);
 }
@@ -479,7 +463,7 @@ Test(archive, a_copy_that_is_no_longer_wanted_ends_after_a_chunk)
     cr_assert_eq(archive_manifest(archive, one, &m, &err), TCK_OK);
     cr_assert_eq(archive_copy(archive, one, &m.files[0], &stops, &err), TCK_ERR_CANCELED, "%s", err.text);
     cr_assert_eq(memory_store_uploads(there), 0);
-    cr_assert_not(memory_store_has(there, shard_key(one, 0)));
+    cr_assert_not(memory_store_has(there, objects_shard_key(one, 0)));
     manifest_free(&m);
 }
 
@@ -490,7 +474,7 @@ Test(archive, an_error_names_the_version_and_the_file)
     cr_assert_eq(copy(one), TCK_ERR_DENIED, "%s", err.text);
     cr_assert_not_null(strstr(err.text, "v000000000010.t1/shard-"), "%s", err.text);
     cr_assert_not_null(strstr(err.text, "archive_dir s3://archive"), "%s", err.text);
-    memory_store_set(objects_store, shard_key(one, 0), NULL, 0);
+    memory_store_set(objects_store, objects_shard_key(one, 0), NULL, 0);
     memory_store_heal(there);
     cr_assert_neq(copy(one), TCK_OK);
     cr_assert_not_null(strstr(err.text, "v000000000010.t1/shard-"), "%s", err.text);
@@ -549,7 +533,7 @@ Test(archive_dir, gets_whole_versions_and_nothing_stays_in_the_stage)
     expect_newest(one);
     cr_assert_eq(access(below("v000000000010.t1/manifest.json"), F_OK), 0);
     cr_assert_neq(access(below("stage/1-10"), F_OK), 0);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), NULL, 0);
     expect_restorable(one, true);
 }
 
@@ -603,7 +587,7 @@ Test(archive_dir, a_file_of_an_earlier_attempt_is_kept_only_if_it_is_whole)
     fclose(file);
     manifest_free(&m);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), NULL, 0);
     expect_restorable(one, true);
 }
 
@@ -664,7 +648,7 @@ Test(archive_dir, one_that_was_used_and_is_no_longer_mounted_does_not_count_as_e
     char command[1024];
     make(one);
     cr_assert_eq(copy(one), TCK_OK, "%s", err.text);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), NULL, 0);
     cr_assert_eq(open_second(), TCK_OK, "%s", err.text);
     snprintf(command, sizeof(command), "mv '%s' '%s.away'", dir, dir);
     run_command(command);
@@ -698,8 +682,8 @@ Test(archive_dir, a_version_that_is_being_copied_is_not_pruned_by_a_publish)
         }
         manifest_free(&m);
     }
-    cr_assert(memory_store_has(objects_store, key_of(one, MANIFEST_NAME)));
-    cr_assert_not(memory_store_has(objects_store, key_of(two, MANIFEST_NAME)));
+    cr_assert(memory_store_has(objects_store, objects_key(one, MANIFEST_NAME)));
+    cr_assert_not(memory_store_has(objects_store, objects_key(two, MANIFEST_NAME)));
 }
 
 Test(archive_dir, that_is_save_dir_by_another_path_is_refused)
@@ -738,6 +722,6 @@ Test(archive_dir, whose_directory_of_the_job_was_removed_is_begun_again_once_its
     memory_store_set(objects_store, OBJECTS_JOB "/archive", NULL, 0);
     cr_assert_eq(copy(two), TCK_OK, "%s", err.text);
     expect_newest(two);
-    memory_store_set(objects_store, key_of(two, MANIFEST_NAME), NULL, 0);
+    memory_store_set(objects_store, objects_key(two, MANIFEST_NAME), NULL, 0);
     expect_restorable(two, true);
 }

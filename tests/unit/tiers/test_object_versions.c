@@ -82,25 +82,9 @@ static struct manifest manifest_of(struct version version)
     return m;
 }
 
-static const char *key_of(struct version version, const char *name)
-{
-    static char keys[4][OBJECT_KEY_MAX];
-    static unsigned next;
-    char *out = keys[next++ % 4];
-    snprintf(out, OBJECT_KEY_MAX, OBJECTS_JOB "/v%012" PRIu64 ".t%" PRIu64 "/%s", version.step, version.term, name);
-    return out;
-}
-
-static const char *shard_key(struct version version, uint32_t number)
-{
-    char name[MANIFEST_FILE_NAME];
-    manifest_file_name((struct hash128){9, number}, name);
-    return key_of(version, name);
-}
-
 static bool published(struct version version)
 {
-    return memory_store_has(objects_store, key_of(version, MANIFEST_NAME));
+    return memory_store_has(objects_store, objects_key(version, MANIFEST_NAME));
 }
 
 static struct error put(struct version version, uint32_t number)
@@ -224,7 +208,7 @@ Test(versions, an_image_that_differs_from_its_digests_is_refused_by_the_server)
     item.image[5 * CHUNK_BYTES] ^= 1;
     expect(objects_wait(persistent_put(tier, &item, objects_ended, &objects_err, &objects_err)), TCK_ERR_CORRUPT,
            "part 2 of 3");
-    cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
+    cr_assert_not(memory_store_has(objects_store, objects_shard_key(one, 0)));
     cr_assert_eq(memory_store_uploads(objects_store), 0);
     item_free(&item);
 }
@@ -280,12 +264,12 @@ Test(versions, the_metadata_blob_is_an_object_that_the_manifest_describes)
     expect(objects_wait(persistent_publish(tier, &ask, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
     objects_settle();
     cr_assert_eq(
-        objects_store->ops->get(objects_store, NULL, key_of(one, METADATA_NAME), 100, &text, &len, &objects_err),
+        objects_store->ops->get(objects_store, NULL, objects_key(one, METADATA_NAME), 100, &text, &len, &objects_err),
         TCK_OK, "%s", objects_err.text);
     cr_assert_str_eq(text, METADATA);
     free(text);
     cr_assert_eq(verify(one), TCK_OK, "%s", objects_err.text);
-    memory_store_damage(objects_store, key_of(one, METADATA_NAME), 3);
+    memory_store_damage(objects_store, objects_key(one, METADATA_NAME), 3);
     cr_assert_eq(verify(one), TCK_ERR_CORRUPT);
     cr_assert_not_null(strstr(objects_err.text, METADATA_NAME), "%s", objects_err.text);
     item_free(&item);
@@ -301,11 +285,11 @@ Test(versions, what_is_damaged_on_its_way_does_not_condemn_the_slot)
 Test(versions, damage_is_found_and_named)
 {
     make(one);
-    memory_store_damage(objects_store, shard_key(one, 0), 6 * CHUNK_BYTES + 5);
+    memory_store_damage(objects_store, objects_shard_key(one, 0), 6 * CHUNK_BYTES + 5);
     cr_assert_eq(verify(one), TCK_ERR_CORRUPT);
     cr_assert_not_null(strstr(objects_err.text, "chunk 6 of 10"), "%s", objects_err.text);
     expect(load(one, 0), TCK_ERR_CORRUPT, "chunk 6");
-    memory_store_set(objects_store, shard_key(one, 1), "short", 5);
+    memory_store_set(objects_store, objects_shard_key(one, 1), "short", 5);
     cr_assert_eq(listed(NULL), 0);
     struct survey survey;
     cr_assert_eq(persistent_survey(tier, &survey, &objects_err), TCK_OK);
@@ -319,12 +303,12 @@ Test(versions, a_damaged_file_is_repaired_from_memory)
     struct manifest manifest = manifest_of(one);
     const struct published which = {.version = one};
     make(one);
-    memory_store_damage(objects_store, shard_key(one, 0), 6 * CHUNK_BYTES + 5);
+    memory_store_damage(objects_store, objects_shard_key(one, 0), 6 * CHUNK_BYTES + 5);
     item.image[0] ^= 1; /* that chunk is good where it is */
     cr_assert_eq(persistent_repair(tier, &which, &manifest.files[0], item.image, &objects_err), TCK_OK, "%s",
                  objects_err.text);
     cr_assert_eq(verify(one), TCK_OK, "%s", objects_err.text);
-    memory_store_damage(objects_store, shard_key(one, 0), 5);
+    memory_store_damage(objects_store, objects_shard_key(one, 0), 5);
     cr_assert_eq(persistent_repair(tier, &which, &manifest.files[0], item.image, &objects_err), TCK_ERR_CORRUPT);
     cr_assert_eq(memory_store_uploads(objects_store), 0);
     manifest_free(&manifest);
@@ -408,7 +392,7 @@ Test(versions, a_lost_answer_to_the_end_of_an_upload_is_no_error)
 Test(versions, another_object_of_the_same_size_is_not_taken_for_the_one_whose_answer_was_lost)
 {
     struct tier_item other = item_of(two, 0);
-    memory_store_set(objects_store, shard_key(one, 0), other.image, other.image_bytes);
+    memory_store_set(objects_store, objects_shard_key(one, 0), other.image, other.image_bytes);
     fail(MEMORY_FINISH, "", MEMORY_NEVER);
     expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
     item_free(&other);
@@ -458,14 +442,14 @@ Test(versions, the_same_version_published_by_another_coordinator_is_success)
     expect(put(one, 1), TCK_OK, NULL);
     other.wall_ms = 77;
     cr_assert_eq(manifest_print(&other, &text, &len, &objects_err), TCK_OK);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), text, len);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), text, len);
     expect(publish(one, term), TCK_OK, NULL);
     free(text);
     other.files[0].root.lo ^= 1;
     other.files[0].crcs[0] ^= 1;
     other.files[0].root = digest_root(other.files[0].crcs, other.files[0].bytes);
     cr_assert_eq(manifest_print(&other, &text, &len, &objects_err), TCK_OK);
-    memory_store_set(objects_store, key_of(one, MANIFEST_NAME), text, len);
+    memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), text, len);
     expect(publish(one, term), TCK_ERR_EXIST, "different content");
     free(text);
     manifest_free(&other);
@@ -481,7 +465,7 @@ static void publish_theirs(void *ctx, enum memory_op op, const char *key)
     if (op == MEMORY_LIST && strstr(key, "/v") != NULL && their_manifest != NULL) {
         char *text = their_manifest;
         their_manifest = NULL;
-        memory_store_set(objects_store, key_of(one, MANIFEST_NAME), text, their_bytes);
+        memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), text, their_bytes);
         free(text);
     }
 }
@@ -509,7 +493,7 @@ static void sweep_now(void *ctx, enum memory_op op, const char *key)
 {
     (void)ctx;
     if (op == MEMORY_CREATE && strstr(key, MANIFEST_NAME) != NULL) {
-        memory_store_set(objects_store, shard_key(one, 1), NULL, 0);
+        memory_store_set(objects_store, objects_shard_key(one, 1), NULL, 0);
     }
 }
 
@@ -528,14 +512,14 @@ static const struct version successor = {2, 10};
 
 static void supersede(void *ctx, enum memory_op op, const char *key)
 {
-    if (op == MEMORY_HEAD && strcmp(key, key_of(successor, MANIFEST_NAME)) == 0 && !*(bool *)ctx) {
+    if (op == MEMORY_HEAD && strcmp(key, objects_key(successor, MANIFEST_NAME)) == 0 && !*(bool *)ctx) {
         struct manifest m = manifest_of(successor);
         char *text;
         size_t len;
         *(bool *)ctx = true;
         cr_assert_eq(manifest_print(&m, &text, &len, &objects_err), TCK_OK);
-        memory_store_set(objects_store, key_of(successor, MANIFEST_NAME), text, len);
-        memory_store_set(objects_store, key_of(two, MANIFEST_NAME), NULL, 0);
+        memory_store_set(objects_store, objects_key(successor, MANIFEST_NAME), text, len);
+        memory_store_set(objects_store, objects_key(two, MANIFEST_NAME), NULL, 0);
         free(text);
         manifest_free(&m);
     }
@@ -561,7 +545,7 @@ Test(versions, a_publish_deletes_what_it_supersedes)
     make(two);
     make(three);
     cr_assert_eq(listed(NULL), 2);
-    cr_assert_eq(memory_store_count(objects_store, key_of(one, "")), 0);
+    cr_assert_eq(memory_store_count(objects_store, objects_key(one, "")), 0);
 }
 
 static uint32_t removals;
@@ -587,9 +571,9 @@ Test(versions, the_manifest_is_deleted_first_and_a_later_term_sweeps_the_rest)
     memory_store_watch(objects_store, NULL, NULL);
     free(removed);
     cr_assert_not(published(one));
-    cr_assert_eq(memory_store_count(objects_store, key_of(one, "")), SHARDS);
+    cr_assert_eq(memory_store_count(objects_store, objects_key(one, "")), SHARDS);
     cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
-    cr_assert_eq(memory_store_count(objects_store, key_of(one, "")), 0);
+    cr_assert_eq(memory_store_count(objects_store, objects_key(one, "")), 0);
     cr_assert_eq(listed(NULL), 1);
 }
 
@@ -601,7 +585,7 @@ static void create_during_sweep(void *ctx, enum memory_op op, const char *key)
         size_t len;
         *(bool *)ctx = true;
         cr_assert_eq(manifest_print(&m, &text, &len, &objects_err), TCK_OK);
-        memory_store_set(objects_store, key_of(one, MANIFEST_NAME), text, len);
+        memory_store_set(objects_store, objects_key(one, MANIFEST_NAME), text, len);
         free(text);
         manifest_free(&m);
     }
@@ -619,7 +603,7 @@ Test(versions, a_manifest_that_is_made_during_a_sweep_does_not_outlive_its_files
 
 static void create_after_head(void *ctx, enum memory_op op, const char *key)
 {
-    if (op == MEMORY_HEAD && strcmp(key, key_of(one, MANIFEST_NAME)) == 0) {
+    if (op == MEMORY_HEAD && strcmp(key, objects_key(one, MANIFEST_NAME)) == 0) {
         create_during_sweep(ctx, MEMORY_REMOVE, key);
     }
 }
@@ -642,10 +626,10 @@ Test(versions, a_version_that_is_published_right_before_it_is_listed_is_not_swep
 Test(versions, a_manifest_without_any_of_its_files_is_swept)
 {
     make(one);
-    memory_store_set(objects_store, shard_key(one, 0), NULL, 0);
+    memory_store_set(objects_store, objects_shard_key(one, 0), NULL, 0);
     cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
     cr_assert(published(one), "with one file left it is damaged, and that is for its user to see");
-    memory_store_set(objects_store, shard_key(one, 1), NULL, 0);
+    memory_store_set(objects_store, objects_shard_key(one, 1), NULL, 0);
     cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
     cr_assert_not(published(one));
 }
@@ -674,7 +658,7 @@ Test(versions, a_file_that_the_manifest_does_not_name_is_not_deleted_with_its_ve
     make(one);
     make(two);
     manifest_file_name((struct hash128){7, 7}, name);
-    memory_store_set(objects_store, key_of(one, name), "x", 1);
+    memory_store_set(objects_store, objects_key(one, name), "x", 1);
     cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, &objects_err), TCK_ERR_DENIED);
     free(removed);
     cr_assert(published(one));
@@ -686,15 +670,15 @@ Test(versions, foreign_objects_are_never_deleted)
     size_t count = 0;
     make(one);
     make(two);
-    memory_store_set(objects_store, key_of(one, "notes.txt"), "x", 1);
+    memory_store_set(objects_store, objects_key(one, "notes.txt"), "x", 1);
     memory_store_set(objects_store, OBJECTS_JOB "2/v000000000001.t1/" MANIFEST_NAME, "x", 1);
     cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, &removed, &count, &objects_err), TCK_ERR_DENIED);
     free(removed);
     cr_assert(published(one));
     expect(put(three, 0), TCK_OK, NULL);
-    memory_store_set(objects_store, key_of(three, "dir/notes.txt"), "x", 1);
+    memory_store_set(objects_store, objects_key(three, "dir/notes.txt"), "x", 1);
     cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
-    cr_assert(memory_store_has(objects_store, shard_key(three, 0)));
+    cr_assert(memory_store_has(objects_store, objects_shard_key(three, 0)));
 }
 
 Test(versions, a_sweep_spares_published_newer_and_kept_ones)
@@ -706,9 +690,9 @@ Test(versions, a_sweep_spares_published_newer_and_kept_ones)
     expect(put(newer, 1), TCK_OK, NULL);
     cr_assert_eq(persistent_sweep(tier, term, three, &objects_err), TCK_OK);
     cr_assert(published(one));
-    cr_assert_not(memory_store_has(objects_store, shard_key(two, 1)));
-    cr_assert(memory_store_has(objects_store, shard_key(three, 1)));
-    cr_assert(memory_store_has(objects_store, shard_key(newer, 1)));
+    cr_assert_not(memory_store_has(objects_store, objects_shard_key(two, 1)));
+    cr_assert(memory_store_has(objects_store, objects_shard_key(three, 1)));
+    cr_assert(memory_store_has(objects_store, objects_shard_key(newer, 1)));
 }
 
 static void leave_upload(const char *key)
@@ -720,9 +704,9 @@ static void leave_upload(const char *key)
 
 Test(versions, a_sweep_aborts_the_uploads_that_are_ours_and_old)
 {
-    leave_upload(shard_key(one, 0));
-    leave_upload(shard_key((struct version){2, 5}, 0));
-    leave_upload(key_of(one, "notes.txt"));
+    leave_upload(objects_shard_key(one, 0));
+    leave_upload(objects_shard_key((struct version){2, 5}, 0));
+    leave_upload(objects_key(one, "notes.txt"));
     leave_upload(OBJECTS_JOB "2/v000000000010.t1/" MANIFEST_NAME);
     cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK, "%s", objects_err.text);
     cr_assert_eq(memory_store_uploads(objects_store), 3);
@@ -772,7 +756,7 @@ static void expect_calls(uint32_t begun, uint32_t parts)
 
 Test(versions, a_put_after_one_that_failed_sends_only_the_missing_part)
 {
-    fail(MEMORY_PART, shard_key(one, 0), MEMORY_NEVER);
+    fail(MEMORY_PART, objects_shard_key(one, 0), MEMORY_NEVER);
     expect(put(one, 0), TCK_ERR_TIMEDOUT, " of 3");
     cr_assert_eq(memory_store_uploads(objects_store), 1);
     expect(put(one, 0), TCK_OK, NULL);
@@ -790,7 +774,7 @@ Test(versions, an_upload_whose_end_is_undecided_is_finished_by_the_next_put)
     expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
     expect(put(one, 0), TCK_OK, NULL);
     expect_calls(1, 3);
-    cr_assert(memory_store_has(objects_store, shard_key(one, 0)));
+    cr_assert(memory_store_has(objects_store, objects_shard_key(one, 0)));
 }
 
 Test(versions, an_upload_that_cannot_be_finished_is_begun_anew)
@@ -818,7 +802,7 @@ Test(versions, a_shard_that_is_there_is_not_sent_again)
     fail(MEMORY_HEAD, "", MEMORY_NEVER);
     expect(put(one, 0), TCK_ERR_TIMEDOUT, NULL);
     expect_calls(1, 3);
-    memory_store_set(objects_store, shard_key(one, 0), NULL, 0);
+    memory_store_set(objects_store, objects_shard_key(one, 0), NULL, 0);
     expect(put(one, 0), TCK_OK, NULL);
     expect_calls(2, 6);
 }
@@ -892,7 +876,7 @@ Test(versions, a_put_that_is_given_up_makes_no_object)
 {
     memory_store_watch(objects_store, give_up, NULL);
     expect(put(one, 0), TCK_ERR_CANCELED, NULL);
-    cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
+    cr_assert_not(memory_store_has(objects_store, objects_shard_key(one, 0)));
     cr_assert_eq(memory_store_uploads(objects_store), 0);
 }
 
@@ -961,7 +945,7 @@ Test(versions, a_slot_that_is_filled_again_during_a_put_makes_no_object)
     refuses = false;
     persistent_resume(tier);
     expect(objects_wait(TCK_OK), TCK_ERR_CORRUPT, "of 3");
-    cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
+    cr_assert_not(memory_store_has(objects_store, objects_shard_key(one, 0)));
     item_free(&item);
     item_free(&other);
 }
@@ -993,7 +977,7 @@ Test(versions, a_call_that_hangs_ends_when_its_put_is_given_up)
     fail(MEMORY_PART, "", MEMORY_HANGS);
     memory_store_watch(objects_store, give_up_after_a_part, NULL);
     expect(put(one, 0), TCK_ERR_CANCELED, NULL);
-    cr_assert_not(memory_store_has(objects_store, shard_key(one, 0)));
+    cr_assert_not(memory_store_has(objects_store, objects_shard_key(one, 0)));
     cr_assert_eq(memory_store_uploads(objects_store), 0);
 }
 
