@@ -102,7 +102,7 @@ static tck_status_t pass_on_forgotten(struct archive *archive, struct error *err
     return status == TCK_OK && saved > there ? forgotten_write(&archive->to->job, saved, clock_wall_ms(), err) : status;
 }
 
-/* From now on, save_dir says that there is something in it. */
+/* From now on, save_dir notes that the archive is in use. */
 static tck_status_t accept_opened(struct archive *archive, struct error *err)
 {
     tck_status_t status =
@@ -136,7 +136,7 @@ static void close_if_failed(struct archive *archive)
     }
 }
 
-/* Ends what open_it began, with the call's outcome, which it returns. */
+/* Ends the use that open_it began. Returns the outcome of the call. */
 static tck_status_t end_use(struct archive *archive, tck_status_t outcome)
 {
     pthread_mutex_lock(&archive->lock);
@@ -146,8 +146,8 @@ static tck_status_t end_use(struct archive *archive, tck_status_t outcome)
     return outcome;
 }
 
-/* It may be away when the agent starts, so each call tries until it is open. The caller calls end_use also after an
- * error. */
+/* It may be unreachable when the agent starts, so each call tries until it is open. The caller calls end_use also after
+ * an error. */
 static tck_status_t open_it(struct archive *archive, struct error *err)
 {
     tck_status_t status = TCK_OK;
@@ -162,7 +162,7 @@ static tck_status_t open_it(struct archive *archive, struct error *err)
                                                .moved_ctx = archive,
                                                .terms = archive->from,
                                                .save_store = archive->store};
-        status = second_find(archive->from, err); /* nothing is made where it is not mounted */
+        status = second_find(archive->from, err); /* no directory is made where it is not mounted */
         if (status == TCK_OK) {
             archive->store = NULL;
             status = persistent_new(&setup, &archive->to, err);
@@ -244,7 +244,7 @@ tck_status_t archive_publish(struct archive *archive, const struct manifest *man
     if (status == TCK_OK) {
         status = persistent_publish_now(archive->to, &ask, err);
     }
-    if (status == TCK_OK) { /* so that a start knows of it while the archive is away */
+    if (status == TCK_OK) { /* so that a start knows of it while the archive cannot be reached */
         status = archive_note_write(&archive->from->job, archive->config.save_dir, manifest->version, err);
     }
     if (status == TCK_OK && persistent_sweep(archive->to, term, VERSION_NONE, &why) != TCK_OK) {

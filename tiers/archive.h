@@ -17,7 +17,7 @@ must_check tck_status_t archive_new(const struct config *config, struct persiste
                                     struct archive **out, struct error *err);
 /* No call may be under way. */
 void archive_free(struct archive *archive);
-/* Calls to a store of objects, and later ones, end with TCK_ERR_CANCELED. Harmless for NULL. */
+/* Calls to a store of objects end with TCK_ERR_CANCELED, also later ones. NULL is allowed. */
 void archive_cancel(struct archive *archive);
 /* When a call last made progress (clock_ms); 0: never. */
 uint64_t archive_moved_ms(const struct archive *archive);

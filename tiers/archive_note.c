@@ -105,7 +105,7 @@ tck_status_t archive_note_check_empty(const struct folder *job, const char *arch
     return status != TCK_OK || !note.there
                ? status
                : error_set(err, TCK_ERR_IO,
-                           "it has nothing of this job, which was copied there before: mount it, or, if the copies "
-                           "are gone for good, remove the file \"" ARCHIVE_NOTE_NAME
-                           "\" in the job's directory in save_dir");
+                           "it has no directory of this job, although versions were copied there before: mount it, or, "
+                           "if the copies no longer exist, remove the file \"" ARCHIVE_NOTE_NAME
+                           "\" from the job's directory in save_dir");
 }

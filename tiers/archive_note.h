@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The file "archive" in the job's folder of save_dir: it says that archive_dir has a folder of this job, and which
  * version was copied there last. From then on an archive_dir without that folder is not mounted, or is another one, and
- * does not count as empty; and while archive_dir cannot be read, it is known what it has at least. */
+ * is not treated as empty. While archive_dir cannot be read, the note says how new its versions are at least. */
 #ifndef TCK_TIERS_ARCHIVE_NOTE_H
 #define TCK_TIERS_ARCHIVE_NOTE_H
 
@@ -26,7 +26,7 @@ must_check tck_status_t archive_note_write(const struct folder *job, const char 
  * note of this archive_dir, that is an empty archive: the first copy makes it, as the first save makes save_dir. May
  * hang. */
 bool archive_is_unmade(const char *archive_dir);
-/* An error if the note names this archive_dir: for callers that have found nothing of the job there. */
+/* An error if the note names this archive_dir: for callers that have found no folder of the job there. */
 must_check tck_status_t archive_note_check_empty(const struct folder *job, const char *archive_dir, struct error *err);
 
 #endif

@@ -26,7 +26,7 @@ struct memory_setup {
 must_check tck_status_t memory_new(const struct memory_setup *setup, struct memory **out, struct error *err);
 void memory_free(struct memory *memory); /* unmaps; stored files live on */
 
-/* Takes a stored file that was found at start, by its stored name; takes over fd in any case. What cannot be
+/* Takes a stored file that was found at start, by its stored name; takes over fd, also on failure. What cannot be
  * adopted now stays open, unless drop_fd is called for it. The two files of a segment may come in any order;
  * memory_adopted drops and unparks incomplete pairs and files without a valid header, and logs each. */
 void memory_adopt(struct memory *memory, const char *name, int fd);

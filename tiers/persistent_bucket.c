@@ -20,7 +20,7 @@ static void came_further(void *ctx)
     persistent_came_further(ctx);
 }
 
-/* Less than what counts as storage that hangs: an error that names the cause is worth more. */
+/* Shorter than the time after which storage counts as hanging, so that the error names the cause. */
 static uint32_t patience_ms(const struct persistent *p)
 {
     return p->config->storage_timeout_ms / 4 * 3;
@@ -142,8 +142,8 @@ tck_status_t objects_open_load(struct persistent *p, struct object_store *store,
     return TCK_OK;
 }
 
-/* Nothing is asked of the server yet, which may be away. Starts that do not need it wait for its list and manifests all
- * the same, so not for long. */
+/* Sends no request to the server yet, since it may be down. Starts that do not need it wait for its list and manifests
+ * all the same, so not for long. */
 tck_status_t objects_open_archive(struct persistent *p, struct object_store *store, struct error *err)
 {
     return open_folder(p, store, p->config->storage_timeout_ms / 4, &p->second, err);

@@ -109,7 +109,7 @@ static void find_in_second(const struct persistent *p, const struct opened *save
     opened_free(&o);
 }
 
-/* An archive that is away may have what save_dir lacks. */
+/* An archive that cannot be reached may have what save_dir lacks. */
 static void find_beside(struct persistent *p, const struct opened *saved, struct version version,
                         struct found_file *files, uint32_t count)
 {

@@ -107,8 +107,8 @@ struct persistent {
     _Atomic uint64_t reserved_first, reserved_last; /* by this agent; 0: nothing */
     void (*moved)(void *ctx);
     void *moved_ctx;
-    struct folder job;                 /* none with only_reads alone */
-    pthread_mutex_t second_lock;       /* held while archive_dir is looked for */
+    struct folder job;                 /* may be missing if the tier only reads */
+    pthread_mutex_t second_lock;       /* held while archive_dir is opened */
     struct object_store *second_store; /* not opened yet; NULL: none was given */
     struct folder second;              /* <load_dir>/<job> or <archive_dir>/<job>, to be read as second_place() */
     _Atomic bool second_open;          /* false if it is the job's folder itself */
@@ -149,8 +149,8 @@ must_check tck_status_t metadata_describe(const struct folder *dir, struct manif
 
 /* None while it is not open. Any thread. */
 const struct folder *second_place(const struct persistent *p);
-/* Looks for archive_dir if that is what is configured; before it is listed or read. An error if it is away, or if it
- * has nothing of a job that was copied there before (archive_note.h). If no version was copied there yet, it stays
+/* Opens archive_dir, if it is configured, before it is listed or read. An error if it cannot be reached, or if it
+ * lacks a job that was copied there before (archive_note.h). If no version was copied there yet, it stays
  * none. Makes nothing. Blocking; any thread. */
 must_check tck_status_t second_find(struct persistent *p, struct error *err);
 /* An error if this open directory is the job's in save_dir. */

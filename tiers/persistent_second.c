@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The place beside save_dir from which versions are read. load_dir must be there when the tier is opened. archive_dir
- * may be away, then and at any later time: it is looked for when it is needed, and what save_dir has goes on without
- * it. */
+ * The place beside save_dir from which versions are read. load_dir must exist when the tier is opened. archive_dir
+ * may be unreachable, then or later: each call that needs it tries to open it, and save_dir is used without it. */
 #include "tiers/persistent_dir.h"
 #include "tiers/persistent_objects.h"
 
@@ -37,7 +36,7 @@ static void search(void *job)
     struct search *s = job;
     struct names names = {0};
     int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) { /* whatever the reason is, it is not "there is no version" */
+    if (fd < 0) { /* for whatever reason, this does not mean that there is no version */
         int errnum = errno;
         s->absent = errnum == ENOENT && archive_is_unmade(s->path);
         errno = errnum;
@@ -129,7 +128,8 @@ static tck_status_t find_directory(struct persistent *p, struct error *err)
 
 /* ---- both ------------------------------------------------------------------------------------------------------ */
 
-/* Another bucket, or one that was emptied, would count as empty. The marker is looked for until it was found once. */
+/* A wrong bucket, or one that was emptied, would look like an archive without versions, so the job's marker must be in
+ * it. Once the marker has been found, it is not read again. */
 static tck_status_t check_known(struct persistent *p, struct error *err)
 {
     uint64_t bytes;

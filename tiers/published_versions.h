@@ -19,7 +19,7 @@
 struct version_dirs {
     const char *job, *save_dir, *second_dir;
     bool second_may_be_away; /* it is archive_dir: a listing of it that fails is not the end of the call */
-    struct error away;       /* of opening it; code TCK_OK: it is open, or has nothing of the job */
+    struct error away;       /* of opening it; code TCK_OK: it is open, or has no folder of the job */
     struct folder save, second;
 };
 

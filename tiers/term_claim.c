@@ -176,7 +176,7 @@ tck_status_t persistent_forget(struct persistent *p, bool alone, uint64_t *term_
 {
     uint64_t term = 0;
     tck_status_t status = alone ? TCK_OK : check_decided(p, err);
-    if (status == TCK_OK) { /* before anything is changed: what only save_dir has forgotten is back if that is lost */
+    if (status == TCK_OK) { /* before anything changes: with save_dir alone, a lost save_dir would bring it back */
         status = second_find(p, err);
     }
     if (status == TCK_OK) {

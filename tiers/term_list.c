@@ -95,8 +95,8 @@ tck_status_t term_list_below(const struct folder *job, uint64_t term, struct ter
     return TCK_OK;
 }
 
-/* Versions of a higher term in the second place would hide ours. An archive that is away is no obstacle once save_dir
- * has a term: what is copied into it is of such terms. */
+/* Versions of a higher term in the second place would hide ours. An archive that cannot be reached is no obstacle once
+ * save_dir has a term: what is copied into it is of such terms. */
 static tck_status_t newest_in_second(struct persistent *p, bool first, uint64_t *term_out, struct error *err)
 {
     struct error why = {0};

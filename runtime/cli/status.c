@@ -409,8 +409,8 @@ int cli_status(const struct cli *cli)
     if (!cli_json(cli, answer)) {
         cli_write_status(stdout, answer);
     }
-    /* An archive that is away is warned of alone: probes of a node's readiness use this exit status, and the job goes
-     * on. */
+    /* An archive that cannot be reached is only a warning: probes of a node's readiness use this exit status, and the
+     * job goes on. */
     bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
                 !copies_short(answer) && storage_good(answer) && memory_enough(answer) &&
                 number_of(json_get(answer, "scrub"), "copies_missing") == 0;

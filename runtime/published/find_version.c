@@ -137,7 +137,7 @@ static void drop_beside(void *job)
     free(b);
 }
 
-/* An archive that was never made has nothing, like one that has no folder of the job: check_known looks at both. */
+/* An archive that was never made has no versions, like one without a folder of the job: check_known handles both. */
 static tck_status_t open_dir_beside(const struct config *config, struct version_dirs *dirs, struct error *err)
 {
     struct beside *b = calloc(1, sizeof(*b));
@@ -171,7 +171,7 @@ static void close_dirs(struct version_dirs *dirs)
     folder_close(&dirs->second);
 }
 
-/* An archive_dir that has nothing of a job that was copied there before is another one, or is not mounted. */
+/* An archive_dir without a job that was copied there before is another one, or is not mounted. */
 static tck_status_t check_known(const struct version_dirs *dirs, struct error *err)
 {
     uint64_t bytes;

@@ -48,7 +48,7 @@ finish() {
     [ $status -ne 0 ] && [ $status -ne 77 ] || rm -rf "$work"
     exit $status
 }
-# A search for leaks says so of a thread that ends meanwhile; it goes on without that thread's registers.
+# LeakSanitizer prints this about a thread that exits while it searches. It goes on without that thread's registers.
 thread_ended='^==[0-9]+==Unable to get registers from thread [0-9]+\.$'
 no_reports() {
     local report status=0

@@ -34,14 +34,14 @@ done
 # The archive goes away: status warns, and its exit status stays 0, as probes ask for it.
 warns() { ask a status 2>&1 | grep -q '^WARNING: archive_dir is not up to date'; }
 mv "$archive" "$work/away" && ln -s "$work/nowhere" "$archive"
-wait_for 60 warns || die "no warning of an archive that is away: $(ask a status 2>&1)"
+wait_for 60 warns || die "no warning of an archive that cannot be reached: $(ask a status 2>&1)"
 warns_only() { ask a status >"$work/said" 2>&1 && grep -q '^WARNING: archive_dir is not up to date' "$work/said"; }
 wait_for 20 warns_only || die "the exit status is not 0 without the archive: $(cat "$work/said")"
 kill_trainers
 kill_node a
 kill_node b
 
-# The archive is still away, save_dir goes on; nothing is taken for absent.
+# The archive still cannot be reached, and save_dir is used; no version is treated as missing.
 begin 2
 newest=$(ls -d "$work/save/$job"/v*/ | sed -E 's,.*/v0*([0-9]+)\..*,\1,' | sort -n | tail -1)
 storage_interval=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The newest version of save_dir is restored no longer (max_restore_tries), and save_dir has lost those right before it.
-# While the archive is away, which has one of them, a start does not restore the older one that save_dir still has. Then
+# While the archive, which has one of them, cannot be reached, a start does not restore the older one that save_dir still has. Then
 # the archive is back, and its version is restored.
 . "$(dirname "$0")/lib.sh" "$1"
 excused="a version that was restored too often is given up, and others are deleted in save_dir on purpose"
@@ -31,7 +31,7 @@ done
 kill_node b
 
 mv "$archive" "$work/away"
-fault "the archive is away"
+fault "the archive cannot be reached"
 begin 1
 run_on c 0 --steps 12 --done
 none_ends_well "a version older than step 4 was restored"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All machines are lost, and save_dir has lost its newest versions. While the archive is away, a start says that it had a
+# All machines are lost, and save_dir has lost its newest versions. While the archive cannot be reached, a start says that it had a
 # newer one and does not restore the older one that save_dir still has. Then the archive is back, and its version is
 # restored; every byte is checked by the trainers.
 . "$(dirname "$0")/lib.sh" "$1"
@@ -23,7 +23,7 @@ done
 [ -n "$(newest "$work/save")" ] || die "save_dir has no older version"
 
 mv "$archive" "$work/away"
-fault "the archive is away"
+fault "the archive cannot be reached"
 ask b ls >"$work/said" 2>&1 && die "ls leaves the archive out and ends with 0"
 grep -q "archive_dir $archive" "$work/said" || die "ls does not name the archive: $(cat "$work/said")"
 ask b verify published >"$work/said" 2>&1 && die "verify leaves the archive out and ends with 0"

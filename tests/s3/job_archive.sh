@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # save_dir is a directory, and every eighth step also goes to a bucket. An agent is killed in the middle of an upload, and
-# the server is stopped for a while: save_dir goes on, status warns, and nothing in the bucket is a version by half.
+# the server is stopped for a while: save_dir goes on, status warns, and the bucket never has half a version.
 # Then all machines and save_dir are lost, and the bucket has the job.
 . "$(dirname "$0")/jobs.sh" "$1"
 save_dir=$work/save

@@ -88,7 +88,7 @@ class _Registered:
             planner.load_bytes(item, self._walk.leaf(item.storage_index.fqn))
 
     def _resolve_all(self, items: list[Any], planner: Any) -> list[torch.Tensor]:
-        """A load of a part would leave the rest as a failed load has left it, and count as one of all."""
+        """A partial load would leave the rest torn, and would count as a complete one."""
         if self._tiers.torn and not self._tiers.fills(_keys(items)):
             raise errors.CorruptError("a load failed after it had begun to write the state dict, which holds parts of "
                                       "several states: load all of it, not a part")

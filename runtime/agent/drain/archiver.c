@@ -58,7 +58,7 @@ static bool is_stopped(const struct archiver *a)
     return tc == NULL || tc->closed;
 }
 
-/* Whether what belongs to this term is of any use still. A new term may have formed since the last tick, with other
+/* Whether the results of this term are still of use. A new term may have formed since the last tick, with other
  * nodes than `reported` has room for. */
 static bool is_current(const struct archiver *a, uint64_t term)
 {
@@ -375,8 +375,8 @@ static void lead_failed(struct archiver *a, const struct job *job)
 }
 
 /* A version of a term that save_dir has not reached was copied before save_dir was replaced by an older copy of itself,
- * while the archive was away. What is published now has lower terms, so it would not count beside that version: copies
- * of it are of no use, and the next start restores the archive's version. */
+ * while the archive could not be reached. What is published now has lower terms, so it would not count beside that
+ * version: copies of it are of no use, and the next start restores the archive's version. */
 static void found_newest(struct archiver *a, const struct job *job)
 {
     struct error why;
@@ -398,7 +398,7 @@ static void found_newest(struct archiver *a, const struct job *job)
 static void lead_ended(struct archiver *a, const struct job *job)
 {
     bool mine = is_current(a, job->term);
-    if (job->kind == JOB_PREPARE) { /* which proves nothing of the other nodes */
+    if (job->kind == JOB_PREPARE) { /* which says nothing about the other nodes */
         if (mine) {
             log_info("version %" PRIu64 ".%" PRIu64 " is being copied to archive_dir", job->version.term,
                      job->version.step);
@@ -541,7 +541,7 @@ static bool begin_term(struct archiver *a, const struct term_context *tc)
     return true;
 }
 
-/* No call has an end of its own in a directory that hangs. */
+/* In a directory that hangs, no call returns by itself. */
 static void notice_hang(struct archiver *a)
 {
     uint64_t since_ms = a->copying != NULL ? a->copying->since_ms : a->leading != NULL ? a->leading->since_ms : 0;

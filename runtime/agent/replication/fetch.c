@@ -322,7 +322,7 @@ static void start_pull(struct fetch *x)
 static void load(struct fetch *x);
 
 /* The copy in the archive has the same bytes. If it proves to be of no use, what was wrong with the first one counts;
- * but one that cannot be read now is not taken for absent. */
+ * but one that cannot be read now is not treated as missing. */
 static bool load_from_archive(struct fetch *x, const struct error *why)
 {
     const char *archive_dir = x->all->needs.config->archive_dir;

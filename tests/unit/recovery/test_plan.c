@@ -559,8 +559,8 @@ Test(plan, passes_over_only_the_given_up_version)
     scene_free(&s);
 }
 
-/* The world of these tests is of term 7. An archive that is away makes the listing incomplete if save_dir's newest
- * version is given up. */
+/* The world of these tests is of term 7. An archive that cannot be reached makes the listing incomplete if save_dir's
+ * newest version is given up. */
 Test(plan, an_incomplete_listing_may_lack_the_version_before_the_given_up_one)
 {
     struct scene s;
@@ -570,7 +570,7 @@ Test(plan, an_incomplete_listing_may_lack_the_version_before_the_given_up_one)
     s.input.storage.give_up = V(3, 120);
     scene_plan(&s);
     assert_version(&s, V(3, 100));
-    s.input.storage.why = "archive_dir /a: it is away";
+    s.input.storage.why = "archive_dir /a: it cannot be reached";
     scene_plan(&s);
     assert_version(&s, VERSION_NONE);
     cr_assert(eq(int, s.plan.blocked, BLOCK_UNREADABLE));
