@@ -398,7 +398,7 @@ static tck_status_t open_whole(const struct version_dirs *dirs, const struct pub
     if (status == TCK_OK) {
         status = version_manifest(&out->dir, dirs->job, which->version, &out->manifest, err);
     }
-    return status == TCK_OK ? version_check_files(&out->dir, &out->manifest, err) : status;
+    return status == TCK_OK && !dirs->files_unseen ? version_check_files(&out->dir, &out->manifest, err) : status;
 }
 
 /* Retention may delete the version during the check, or storage may die: what is missing is no damage then.

@@ -19,6 +19,7 @@
 struct version_dirs {
     const char *job, *save_dir, *second_dir;
     bool second_may_be_away; /* it is archive_dir: a listing of it that fails is not the end of the call */
+    bool files_unseen;       /* version_look leaves out the sizes of files: the caller finds out what is missing */
     struct error away;       /* of opening it; code TCK_OK: it is open, or has no folder of the job */
     struct folder save, second;
 };

@@ -481,13 +481,16 @@ static tck_status_t name_version(tck_status_t status, struct version version, st
                : error_prefix(err, "version %" PRIu64 ".%" PRIu64 " has another layout", version.term, version.step);
 }
 
-static tck_status_t open_version(struct resharding *r, struct version version)
+static tck_status_t open_version(struct resharding *r, struct version version, bool files_unseen)
 {
-    r->scratch = malloc(SCRATCH_BYTES);
+    if (r->scratch == NULL) {
+        r->scratch = malloc(SCRATCH_BYTES);
+    }
     if (r->scratch == NULL) {
         return error_set(r->err, TCK_ERR_NOMEM, "no memory to read a version");
     }
-    return name_version(published_begin(&r->client->session.config, version, &r->published, r->err), version, r->err);
+    const struct config *config = &r->client->session.config;
+    return name_version(published_begin(config, version, files_unseen, &r->published, r->err), version, r->err);
 }
 
 static tck_status_t prepare(struct resharding *r, struct version version)
@@ -510,14 +513,58 @@ static tck_status_t prepare(struct resharding *r, struct version version)
     return name_version(status, version, r->err);
 }
 
+/* Whether some rank has found damage. All ranks have failed, maybe with different errors, and get the same answer. */
+static bool any_found_damage(const struct oob *oob, tck_status_t status)
+{
+    struct error ignored;
+    uint8_t mine = status == TCK_ERR_CORRUPT || status == TCK_ERR_NOENT, *all = calloc(oob->world_size, 1);
+    tck_status_t room = all == NULL ? error_set(&ignored, TCK_ERR_NOMEM, "no memory for answers") : TCK_OK;
+    bool any = false;
+    if (oob_exchange(oob, room, &mine, all, sizeof(mine), &ignored) == TCK_OK) {
+        for (uint32_t i = 0; i < oob->world_size; i++) {
+            any = any || all[i] != 0;
+        }
+    }
+    free(all);
+    return any;
+}
+
+/* What a former attempt has found. */
+static void forget(struct resharding *r)
+{
+    tck_published_close(r->published);
+    free(r->key_numbers);
+    free(r->wanted);
+    r->published = NULL;
+    r->key_numbers = NULL;
+    r->wanted = NULL;
+    r->key_count = r->left = 0;
+    r->bytes = 0;
+}
+
+static tck_status_t open_and_check(struct resharding *r, struct version version, bool files_unseen)
+{
+    const struct oob *oob = &r->client->oob;
+    forget(r);
+    tck_status_t status = open_version(r, version, files_unseen);
+    status = shared_headers_read(oob, status, r->published, r->err);
+    return status == TCK_OK ? oob_agree(oob, prepare(r, version), r->err) : status;
+}
+
+/* The agents have looked at all files before they named the version, so each rank opens only those that it needs:
+ * otherwise lookups would grow with the square of the ranks. If one is missing or damaged, each rank looks at all of
+ * them, because another directory may have the same version whole. */
+static tck_status_t find_whole(struct resharding *r, struct version version)
+{
+    tck_status_t status = open_and_check(r, version, true);
+    bool again = status != TCK_OK && any_found_damage(&r->client->oob, status);
+    return again ? open_and_check(r, version, false) : status;
+}
+
 tck_status_t client_reshard(struct tck_client *client, struct version version, tck_restored_t *out, struct error *err)
 {
     struct resharding r = {.client = client, .activity = &client->activity, .err = err};
-    tck_status_t status = open_version(&r, version);
-    status = shared_headers_read(&client->oob, status, r.published, err);
-    if (status == TCK_OK) {
-        status = oob_agree(&client->oob, prepare(&r, version), err);
-    }
+    tck_status_t status = find_whole(&r, version);
     if (status == TCK_OK) {
         status = check_wanted(&r); /* the same on all ranks */
     }
@@ -540,9 +587,7 @@ tck_status_t client_reshard(struct tck_client *client, struct version version, t
                                 .saved_world_size = r.saved_world_size,
                                 .left_count = r.left};
     }
+    forget(&r);
     free(r.scratch);
-    free(r.key_numbers);
-    free(r.wanted);
-    tck_published_close(r.published);
     return status;
 }

@@ -337,13 +337,25 @@ static tck_status_t find_in(const struct config *config, const struct version_di
     return status;
 }
 
+struct search {
+    struct config config; /* unused with a path */
+    struct version wanted;
+    bool files_unseen;
+    char *path;
+    struct found found;
+    tck_status_t status;
+    struct error error;
+};
+
 /* A version is whole or not, so an archive need not be asked for one whose term is known if save_dir has it. */
-static tck_status_t find_once(const struct config *config, struct version wanted, struct found *out, bool *again_out,
-                              struct error *err)
+static tck_status_t find_once(const struct search *s, struct found *out, bool *again_out, struct error *err)
 {
+    const struct config *config = &s->config;
+    struct version wanted = s->wanted;
     struct version_dirs dirs;
     bool known = wanted.term != 0 && wanted.step != TCK_NEWEST;
     tck_status_t status = open_save(config, &dirs, err);
+    dirs.files_unseen = s->files_unseen;
     *again_out = status != TCK_OK;
     if (status == TCK_OK && known && dirs.second_may_be_away &&
         find_in(config, &dirs, wanted, out, again_out, err) == TCK_OK) {
@@ -368,26 +380,16 @@ static tck_status_t check_exists(const char *key, const char *path, struct error
     return missing ? path_unopened(key, path, ENOENT, err) : TCK_OK;
 }
 
-static tck_status_t find_configured(const struct config *config, struct version wanted, struct found *out,
-                                    bool *again_out, struct error *err)
+static tck_status_t find_configured(const struct search *s, struct found *out, bool *again_out, struct error *err)
 {
-    tck_status_t status = check_exists("save_dir", config->save_dir, err);
+    tck_status_t status = check_exists("save_dir", s->config.save_dir, err);
     if (status == TCK_OK) {
-        status = check_exists("load_dir", config->load_dir, err);
+        status = check_exists("load_dir", s->config.load_dir, err);
     }
-    return status == TCK_OK ? find_once(config, wanted, out, again_out, err) : status;
+    return status == TCK_OK ? find_once(s, out, again_out, err) : status;
 }
 
 /* ---- within a time bound --------------------------------------------------------------------------------------- */
-
-struct search {
-    struct config config; /* unused with a path */
-    struct version wanted;
-    char *path;
-    struct found found;
-    tck_status_t status;
-    struct error error;
-};
 
 static void search(void *job)
 {
@@ -400,7 +402,7 @@ static void search(void *job)
             s->status = retry_answer(find_there(s->path, &s->found, &s->error), &s->error);
             again = retry_helps(s->status) && !path_is_url(s->path) && access(s->path, F_OK) == 0;
         } else {
-            s->status = retry_answer(find_configured(&s->config, s->wanted, &s->found, &again, &s->error), &s->error);
+            s->status = retry_answer(find_configured(s, &s->found, &again, &s->error), &s->error);
         }
     }
 }
@@ -444,7 +446,8 @@ tck_status_t find_by_path(const char *path, uint32_t limit_ms, struct found *out
     return status == TCK_ERR_TIMEDOUT ? error_prefix(err, "%.200s", path) : status;
 }
 
-tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
+static tck_status_t find_configured_version(const struct config *config, struct version wanted, bool files_unseen,
+                                            struct found *out, struct error *err)
 {
     const char *second_dir = config_second_dir(config);
     bool two = config->save_dir[0] != '\0' && second_dir[0] != '\0';
@@ -457,8 +460,19 @@ tck_status_t find_version(const struct config *config, struct version wanted, st
     }
     s->config = *config;
     s->wanted = wanted;
+    s->files_unseen = files_unseen;
     tck_status_t status = search_within(s, config->storage_timeout_ms, out, err);
     return status == TCK_ERR_TIMEDOUT ? error_prefix(err, "job %s in %.160s%s%.160s", config->job, config->save_dir,
                                                      two ? " or " : "", second_dir)
                                       : status;
+}
+
+tck_status_t find_version(const struct config *config, struct version wanted, struct found *out, struct error *err)
+{
+    return find_configured_version(config, wanted, false, out, err);
+}
+
+tck_status_t find_files_unseen(const struct config *config, struct version wanted, struct found *out, struct error *err)
+{
+    return find_configured_version(config, wanted, true, out, err);
 }

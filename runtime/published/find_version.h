@@ -9,7 +9,7 @@
 struct found {
     struct folder dir;        /* owned, as are the rest */
     char *path;               /* never NULL */
-    struct manifest manifest; /* checked, and all its files are there with their sizes */
+    struct manifest manifest; /* checked, and all its files are there with their sizes, unless files_unseen */
     struct error passed_over; /* the newest version that was passed over: why, if its code is not TCK_OK */
 };
 
@@ -18,6 +18,10 @@ must_check tck_status_t find_by_path(const char *path, uint32_t limit_ms, struct
 /* wanted.step TCK_NEWEST: the newest; wanted.term 0: the newest of this step. */
 must_check tck_status_t find_version(const struct config *config, struct version wanted, struct found *out,
                                      struct error *err);
+/* The same for one that is known to be good, without looking at its files: of two places that have it, the first is
+ * found, even if a file is missing there. */
+must_check tck_status_t find_files_unseen(const struct config *config, struct version wanted, struct found *out,
+                                          struct error *err);
 void found_free(struct found *found);
 
 #endif

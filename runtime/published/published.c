@@ -55,15 +55,16 @@ static tck_status_t open_files(struct tck_published *published, uint32_t limit_m
     return chunks_open(&published->chunks, &from, err);
 }
 
-tck_status_t published_begin(const struct config *config, struct version version, struct tck_published **out,
-                             struct error *err)
+tck_status_t published_begin(const struct config *config, struct version version, bool files_unseen,
+                             struct tck_published **out, struct error *err)
 {
     struct tck_published *published = calloc(1, sizeof(*published));
     if (published == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a version");
     }
     published->found.dir = FOLDER_NONE;
-    tck_status_t status = find_version(config, version, &published->found, err);
+    tck_status_t status = files_unseen ? find_files_unseen(config, version, &published->found, err)
+                                       : find_version(config, version, &published->found, err);
     if (status == TCK_OK) {
         status = open_files(published, config->storage_timeout_ms, err);
     }

@@ -14,9 +14,10 @@ struct tck_published {
     struct error error;
 };
 
-/* Opens exactly this version, whose table is still to be made (table_read, table_of). */
-must_check tck_status_t published_begin(const struct config *config, struct version version, struct tck_published **out,
-                                        struct error *err);
+/* Opens exactly this version, whose table is still to be made (table_read, table_of). files_unseen: as
+ * find_files_unseen. */
+must_check tck_status_t published_begin(const struct config *config, struct version version, bool files_unseen,
+                                        struct tck_published **out, struct error *err);
 /* How many ranks have saved exactly this box of the tensor as their own, and this rank's entry among them, if there
  * is one. */
 bool published_own(const struct tck_published *published, const char *key, const struct box *box, uint32_t rank,

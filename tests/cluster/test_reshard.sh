@@ -66,6 +66,22 @@ none_ends_well "each rank's own was lost without a word: $(out 0)"
 must_say 0 "^ERROR restore: .*\"rank0/own\" is each rank's own, and was saved by 8 ranks: there are 4 now"
 for rank in 0 1 2 3; do must_say $rank "^EXIT 2$"; done
 
+# Another directory has the version whole, and the files of save_dir begin as they should: the ranks, which do not look
+# at each of them at first, take the other ones.
+kill_node a
+kill_node b
+mkdir "$work/load"
+cp -r "$work/save/$job" "$work/load/$job"
+for shard in "$work/save/$job"/v*7.t*/shard-*; do truncate -s -1 "$shard"; done
+plain=$settings
+settings+=",\"load_dir\":\"$work/load\""
+launch 4 2x2 --with-own
+all_end
+resharded 7 8
+settings=$plain
+rm -r "$work/save/$job"
+mv "$work/load/$job" "$work/save/$job"
+
 # Damage is found before anything is written.
 kill_node a
 kill_node b

@@ -54,7 +54,7 @@ static void *run(void *ctx)
     snprintf(config.save_dir, sizeof(config.save_dir), "%s", root);
     snprintf(config.job, sizeof(config.job), "job");
     if (rank->status == TCK_OK) {
-        rank->status = published_begin(&config, (struct version){1, rank->version}, &rank->published, &rank->err);
+        rank->status = published_begin(&config, (struct version){1, rank->version}, true, &rank->published, &rank->err);
     }
     rank->status = shared_headers_read(&rank->oob, rank->status, rank->published, &rank->err);
     return NULL;
@@ -224,6 +224,29 @@ Test(shared_headers, a_version_that_one_rank_does_not_find_fails_on_all)
     for (uint32_t r = 0; r < RANKS; r++) {
         cr_assert_neq(ranks[r].status, TCK_OK);
     }
+}
+
+/* A rank that looks at every file of a version makes as many lookups as there are files, and so does each other one. */
+Test(shared_headers, files_that_others_read_are_not_looked_at)
+{
+    struct config config;
+    struct error err;
+    char path[400], name[MANIFEST_FILE_NAME];
+    publish(7, SAVED);
+    run_all();
+    published_file_name(ranks[0].published->found.manifest.files[1].shard, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/%s", ranks[0].published->found.path, name);
+    cr_assert_eq(remove(path), 0);
+    tck_published_close(ranks[0].published);
+    ranks[0].published = NULL;
+    cr_assert_eq(config_defaults(&config, &err), TCK_OK);
+    snprintf(config.save_dir, sizeof(config.save_dir), "%s", root);
+    snprintf(config.job, sizeof(config.job), "job");
+    struct tck_published *all = NULL;
+    cr_assert_eq(published_begin(&config, (struct version){1, 7}, false, &all, &err), TCK_ERR_CORRUPT);
+    cr_assert_not_null(strstr(err.text, name), "%s", err.text);
+    cr_assert_eq(published_begin(&config, (struct version){1, 7}, true, &ranks[0].published, &err), TCK_OK, "%s",
+                 err.text);
 }
 
 /* ---- the bytes between ranks ----------------------------------------------------------------------------------- */
