@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 SKIPPED = 77
 RATE = "2gbit"
@@ -22,7 +21,6 @@ MIB, COMPUTE_MS, REDUCE_KB, EVERY, SAVES = 64, 90, 15000, 20, 3
 TARGETS = [0, 0.01]
 PAIRS_LEAST = 15  # fewer say nothing of 1 %
 PAIRS_PER_JOB = 5
-AGENTS_END_S = 30
 T_975 = [0, 12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
          2.120, 2.110, 2.101, 2.093, 2.086]
 
@@ -49,13 +47,6 @@ class Net:
                 sys.exit(SKIPPED)
         return self
 
-    def wait_until_empty(self):
-        """Agents end a moment after their trainers, and write to their directories until then."""
-        until = time.monotonic() + AGENTS_END_S
-        while time.monotonic() < until and any(subprocess.run(["ip", "netns", "pids", n], capture_output=True).stdout
-                                               for n in self.names):
-            time.sleep(0.1)
-
     def __exit__(self, *_):
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL)
@@ -80,7 +71,6 @@ def train(net, directory, target, pairs, seed):
         ranks.append(subprocess.Popen(command, stdout=out, text=True))
     steps = [json.loads(line) for line in ranks[0].communicate()[0].splitlines()]
     ranks[1].wait()
-    net.wait_until_empty()
     if any(r.returncode for r in ranks):
         raise RuntimeError(f"a rank has failed: {steps[-1:]}")
     return steps
