@@ -4,6 +4,7 @@ import itertools
 
 import boto3
 import pytest
+from certificates import Authority
 from proxy import Proxy
 from servers import KEY, SECRET, Driver, Moto, Rclone, SeaweedFS
 
@@ -56,5 +57,19 @@ def make(prefix):
 @pytest.fixture
 def proxy(seaweedfs):
     proxy = Proxy(seaweedfs.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"), "authority")
+
+
+@pytest.fixture
+def tls(seaweedfs, authority):
+    """A proxy with TLS; its CA is in the file tls.bundle."""
+    proxy = Proxy(seaweedfs.port, authority.issue("server"))
+    proxy.bundle = str(authority.bundle)
     yield proxy
     proxy.close()

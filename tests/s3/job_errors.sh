@@ -2,22 +2,6 @@
 # What is wrong about access to a bucket is one clear error that names it, in attach and in every command.
 . "$(dirname "$0")/jobs.sh" "$1"
 settings=',"storage_timeout_ms":3000'
-# fails WHAT PATTERN
-fails() {
-    local command got
-    begin 1
-    run_on "n$launch" 0 --steps 4 # another node each time: a supervisor keeps the environment that it was started with
-    none_ends_well "$1: the job starts"
-    must_say 0 "^ERROR attach: .*$2"
-    [ "$(grep -c '^ERROR' "$work/out.$launch.0")" = 1 ] || die "$1: $(out 0)"
-    for command in ls "verify published" "prune --keep 1" "forget --dry-run" doctor; do
-        got=0
-        timeout 60 env TIERCKPT_RUNTIME_DIR="$work/none" "$bin/tierckpt" --config-json "$(node_json z)" $command >"$work/said" 2>&1 || got=$?
-        [ $got = 1 ] || die "$1: $command ended with $got: $(cat "$work/said")"
-        grep -qE -- "$2" "$work/said" || die "$1: $command says: $(cat "$work/said")"
-    done
-    ! grep -rqF -- "$S3_SECRET" "$work" || die "$1: a file has the key"
-}
 export AWS_SECRET_ACCESS_KEY=$S3_SECRET-but-wrong
 [ "$2" = lenient ] || fails "a wrong key" "SignatureDoesNotMatch"
 export AWS_SECRET_ACCESS_KEY=$S3_SECRET

@@ -28,3 +28,22 @@ no_secret() {
     [ ${#secret} -ge 64 ] || die "the bucket has no secret of the job"
     ! grep -rlF -- "${secret:0:64}" "$work" || die "a file has the secret of the job"
 }
+# fails WHAT PATTERN: neither does the job start nor do the commands work, and each says why, within prompt_s seconds.
+prompt_s=60
+fails() {
+    local command got
+    local begun=$SECONDS
+    begin 1
+    run_on "n$launch" 0 --steps 4 # another node each time: a supervisor keeps the environment that it was started with
+    none_ends_well "$1: the job starts"
+    must_say 0 "^ERROR attach: .*$2"
+    [ "$(grep -c '^ERROR' "$work/out.$launch.0")" = 1 ] || die "$1: $(out 0)"
+    [ $((SECONDS - begun)) -le $prompt_s ] || die "$1: the error came after $((SECONDS - begun)) s"
+    for command in ls "verify published" "prune --keep 1" "forget --dry-run" doctor; do
+        got=0
+        timeout "$prompt_s" env TIERCKPT_RUNTIME_DIR="$work/none" "$bin/tierckpt" --config-json "$(node_json z)" $command >"$work/said" 2>&1 || got=$?
+        [ $got = 1 ] || die "$1: $command ended with $got: $(cat "$work/said")"
+        grep -qE -- "$2" "$work/said" || die "$1: $command says: $(cat "$work/said")"
+    done
+    ! grep -rqF -- "$S3_SECRET" "$work" || die "$1: a file has the key"
+}

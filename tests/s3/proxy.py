@@ -37,10 +37,20 @@ class Fault:
 
 class Proxy:
     def __init__(self, port, certificate=None):
+        """certificate: a file with one and its key, for TLS."""
         self.upstream, self.faults, self.seen, self.lock = port, [], [], threading.Lock()
-        proxy = self
+        self.handshakes, self.resumed, self.refused = 0, 0, 0
+        proxy, context = self, None
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
 
         class Handler(socketserver.StreamRequestHandler):
+            def setup(self):
+                if context:
+                    self.request = proxy.shake_hands(context, self.request)
+                super().setup()
+
             def handle(self):
                 try:
                     while proxy.serve(self.rfile, self.request):
@@ -51,13 +61,23 @@ class Proxy:
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = allow_reuse_address = True
 
+            def handle_error(self, request, client_address):
+                pass  # what a client made of it is for the test to judge
+
         self.server = Server(("127.0.0.1", 0), Handler)
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def shake_hands(self, context, sock):
+        try:
+            wrapped = context.wrap_socket(sock, server_side=True)
+        except OSError:
+            self.refused += 1
+            raise
+        with self.lock:
+            self.handshakes += 1
+            self.resumed += wrapped.session_reused
+        return wrapped
 
     def fault(self, *args, **kwargs):
         with self.lock:

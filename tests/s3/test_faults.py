@@ -1,11 +1,11 @@
 """Our client behind a proxy that cuts, delays, repeats and damages; and its own limits."""
 
 import http.server
-import subprocess
 import threading
 import time
 
 import pytest
+from certificates import DAY, Authority
 from proxy import Proxy
 
 
@@ -355,17 +355,43 @@ def test_damage_on_the_way_is_not_damage_of_the_object(proxy, store):
     assert store("get_range", "a", offset=3, bytes=3)["status"] == "data does not match its digest"
 
 
-def test_certificates_are_verified(seaweedfs, make, tmp_path):
-    certificate = tmp_path / "certificate"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", certificate, "-out",
-                    tmp_path / "public", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
-                   check=True, capture_output=True)
-    certificate.write_bytes(certificate.read_bytes() + (tmp_path / "public").read_bytes())
-    proxy = Proxy(seaweedfs.port, certificate)
-    answer = make(proxy.url)("get", "a")
-    assert answer["status"] == "agent or peer cannot be reached" and "AWS_CA_BUNDLE" in answer["error"], answer
-    store = make(proxy.url, AWS_CA_BUNDLE=str(tmp_path / "public"))
+def test_connections_and_sessions_of_tls_are_used_again(tls, make):
+    store = make(tls.url, AWS_CA_BUNDLE=tls.bundle)
+    for i in range(30):
+        store.ok("put", f"k{i}", text="hello")
+        assert store.ok("get", f"k{i}")["text"] == "hello"
     store.ok("put", "a", size=3_000_000, seed=4)
     made = store.ok("crc", size=3_000_000, seed=4)
     assert store.ok("get_range", "a", offset=0, bytes=3_000_000)["crc"] == made["crc"]
-    proxy.close()
+    assert len(tls.seen) >= 60 and tls.handshakes == 1, (len(tls.seen), tls.handshakes)
+    tls.fault("cut", "GET")
+    store.ok("get", "k0")
+    assert tls.handshakes == 2 and tls.resumed == 1, (tls.handshakes, tls.resumed)
+
+
+def refused(make, url, **environment):
+    answer = make(url, **environment)("get", "a")
+    assert answer["status"] == "agent or peer cannot be reached" and answer["ms"] < 2000, answer
+    assert url in answer["error"] and "1 attempt in" in answer["error"], answer
+    return answer["error"]
+
+
+def test_a_certificate_that_cannot_be_trusted_is_an_error_that_says_why(seaweedfs, authority, make, tmp_path):
+    bundle = {"AWS_CA_BUNDLE": str(authority.bundle)}
+    proxies = {name: Proxy(seaweedfs.port, certificate) for name, certificate in {
+        "unknown": Authority(tmp_path, "another").issue("unknown"),
+        "expired": authority.issue("expired", until=-DAY),
+        "other": authority.issue("other", "storage.example")}.items()}
+    error = refused(make, proxies["unknown"].url, **bundle)
+    assert "issued by a CA" in error and "AWS_CA_BUNDLE" in error, error
+    error = refused(make, proxies["unknown"].url)  # with the certificates of the system
+    assert "issued by a CA" in error, error
+    error = refused(make, proxies["expired"].url, **bundle)
+    assert "expired" in error and "renew" in error, error
+    error = refused(make, proxies["other"].url, **bundle)
+    assert "another host" in error and "AWS_ENDPOINT_URL_S3" in error, error
+    error = refused(make, proxies["other"].url, AWS_CA_BUNDLE=str(tmp_path / "missing.pem"))
+    assert "missing.pem" in error, error
+    for proxy in proxies.values():
+        assert proxy.seen == []
+        proxy.close()

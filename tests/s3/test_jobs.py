@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from certificates import DAY, Authority
+from proxy import Proxy
 from servers import ENVIRONMENT, KEY, SECRET, Rclone, SeaweedFS
 
 from conftest import serve
@@ -35,6 +37,24 @@ def run(script, server, prefix, *arguments, endpoint=None, **environment):
 @pytest.mark.parametrize("name", ["restored", "two_launches", "commands", "retention", "load_dir", "errors"])
 def test_job(name, seaweedfs, prefix):
     run(HERE / f"job_{name}.sh", seaweedfs, prefix, "strict")
+
+
+@pytest.mark.parametrize("name", ["restored", "commands"])
+def test_job_over_tls(name, seaweedfs, tls, prefix):
+    run(HERE / f"job_{name}.sh", seaweedfs, prefix, "strict", endpoint=tls.url, AWS_CA_BUNDLE=tls.bundle)
+    assert tls.refused == 0
+    assert len(tls.seen) > 5 * (tls.handshakes - tls.resumed), (len(tls.seen), tls.handshakes, tls.resumed)
+
+
+def test_job_whose_server_cannot_be_trusted(seaweedfs, authority, prefix, tmp_path):
+    proxies = {name: Proxy(seaweedfs.port, certificate) for name, certificate in {
+        "TLS_UNKNOWN": Authority(tmp_path, "another").issue("unknown"),
+        "TLS_EXPIRED": authority.issue("expired", until=-DAY),
+        "TLS_OTHER_NAME": authority.issue("other", "storage.example")}.items()}
+    run(HERE / "job_tls_errors.sh", seaweedfs, prefix, AWS_CA_BUNDLE=str(authority.bundle),
+        **{name: proxy.url for name, proxy in proxies.items()})
+    for proxy in proxies.values():
+        proxy.close()
 
 
 @pytest.mark.parametrize("name", CLUSTER)

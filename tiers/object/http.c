@@ -303,6 +303,42 @@ static enum http_end end_of(CURLcode code, const struct transfer *t)
     }
 }
 
+/* Numbers of OpenSSL, which are the same in all its versions (X509_V_ERR_... in openssl/x509_vfy.h). libcurl itself
+ * compares the names, before it asks OpenSSL for the result: that is still 1 if they differ. */
+static enum http_distrust distrust_of_openssl(long result)
+{
+    switch (result) {
+    case 1:
+        return HTTP_OTHER_NAME;
+    case 9:
+    case 10:
+        return HTTP_OUT_OF_DATE;
+    case 2:
+    case 18:
+    case 19:
+    case 20:
+    case 21:
+        return HTTP_UNKNOWN_ISSUER;
+    default:
+        return HTTP_DISTRUSTED;
+    }
+}
+
+static enum http_distrust distrust_of(CURLcode code, CURL *curl)
+{
+    const char *library = curl_version_info(CURLVERSION_NOW)->ssl_version;
+    long result = -1;
+    if (code == CURLE_SSL_CACERT_BADFILE) {
+        return HTTP_NO_BUNDLE;
+    }
+    if (code != CURLE_PEER_FAILED_VERIFICATION) {
+        return HTTP_TRUSTED;
+    }
+    bool known = library != NULL && strncmp(library, "OpenSSL/", 8) == 0 &&
+                 curl_easy_getinfo(curl, CURLINFO_SSL_VERIFYRESULT, &result) == CURLE_OK;
+    return known ? distrust_of_openssl(result) : HTTP_DISTRUSTED;
+}
+
 static struct curl_slist *header_list(const char *const *headers)
 {
     struct curl_slist *list = NULL;
@@ -343,6 +379,7 @@ static void perform(struct transfer *t)
     CURLcode code = curl_easy_perform(t->curl);
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->out->status);
     t->out->end = end_of(code, t);
+    t->out->distrust = distrust_of(code, t->curl);
     if (code != CURLE_OK) {
         snprintf(t->out->reason, sizeof(t->out->reason), "%s", t->text[0] != '\0' ? t->text : curl_easy_strerror(code));
     }

@@ -52,6 +52,7 @@ struct http_answer {
     size_t body_bytes;
     uint64_t filled;  /* bytes of into */
     char reason[256]; /* of what is no whole answer */
+    enum http_distrust distrust;
 };
 
 void http_do(struct http_client *client, const struct http_request *request, struct http_answer *out);

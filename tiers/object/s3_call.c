@@ -271,6 +271,30 @@ static bool asks_condition(const struct s3_ask *ask)
     return false;
 }
 
+/* The beginning of the request's address, as in https://host:port. */
+static int origin_bytes(const struct run *r)
+{
+    const char *host = strstr(r->request->url, "://");
+    return host == NULL ? 0 : (int)(host + 3 - r->request->url + (ptrdiff_t)strcspn(host + 3, "/"));
+}
+
+static void hint_at_certificate(const struct run *r, char *out, size_t cap)
+{
+    static const char *const texts[] = {
+        [HTTP_TRUSTED] = "",
+        [HTTP_DISTRUSTED] =
+            "it cannot be verified; if its CA is your own, AWS_CA_BUNDLE has to name a file with that CA",
+        [HTTP_UNKNOWN_ISSUER] = "it was issued by a CA that is not trusted here; AWS_CA_BUNDLE has to name a file with "
+                                "that CA",
+        [HTTP_OUT_OF_DATE] = "it has expired or is not valid yet; renew it, or set this machine's clock",
+        [HTTP_OTHER_NAME] = "it is for another host; AWS_ENDPOINT_URL_S3 has to have a name that is in it",
+        [HTTP_NO_BUNDLE] = "there is nothing to verify it with; AWS_CA_BUNDLE has to name a file of certificates"};
+    if (r->answer.distrust != HTTP_TRUSTED) {
+        snprintf(out, cap, ": the certificate of %.*s: %s", origin_bytes(r), r->request->url,
+                 texts[r->answer.distrust]);
+    }
+}
+
 /* What helps, if we know. */
 static void hint(const struct run *r, char *out, size_t cap)
 {
@@ -287,7 +311,7 @@ static void hint(const struct run *r, char *out, size_t cap)
     } else if (strcmp(code, "SignatureDoesNotMatch") == 0) {
         snprintf(out, cap, ": the secret key is wrong, or something on the way changes requests");
     } else if (r->answer.end == HTTP_REFUSED) {
-        snprintf(out, cap, ": if it is the certificate, AWS_CA_BUNDLE names the file of those to trust");
+        hint_at_certificate(r, out, cap);
     }
 }
 
