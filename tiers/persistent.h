@@ -42,6 +42,10 @@ struct candidate {
     struct published which;
     enum standing standing;
     char *why; /* owned; NULL: it is good */
+    /* If it is good: */
+    struct hash128 layout;
+    uint32_t shard_count;
+    struct hash128 *shards; /* owned */
 };
 
 struct survey {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shared by the files of the persistent tier, and by no others. Common to all kinds of save_dir: persistent_life.c,
  * persistent_calls.c, term_*.c, persistent_publish.c, persistent_list.c, persistent_get.c, persistent_prune.c,
- * persistent_second.c, archive.c. A directory: persistent_open.c (directories, marker), persistent_stage.c,
- * term_file.c, persistent_delete.c, persistent_sweep.c, persistent_repair.c, persistent_metadata.c, persistent_file.c
- * (one file's bytes), persistent_copy.c, read_back.c. */
+ * persistent_second.c, survey_second.c, archive.c. A directory: persistent_open.c (directories, marker),
+ * persistent_stage.c, term_file.c, persistent_delete.c, persistent_sweep.c, persistent_repair.c, persistent_metadata.c,
+ * persistent_file.c (one file's bytes), persistent_copy.c, read_back.c. */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -153,6 +153,15 @@ const struct folder *second_place(const struct persistent *p);
  * lacks a job that was copied there before (archive_note.h). If no version was copied there yet, it stays
  * none. Makes nothing. Blocking; any thread. */
 must_check tck_status_t second_find(struct persistent *p, struct error *err);
+/* What is done in the place beside save_dir. It may touch nothing but the job and the folder, as in base/bounded.h. */
+struct second_work {
+    void (*work)(void *job, const struct folder *second);
+    void (*drop)(void *job);
+    void *job;
+};
+/* With the place that second_find has opened. In an archive that is a directory, which may hang, for at most a quarter
+ * of storage_timeout_ms without progress (progress.h). TCK_OK: the job is the caller's again; else it is dropped. */
+must_check tck_status_t second_do(struct persistent *p, const struct second_work *work, struct error *err);
 /* An error if this open directory is the job's in save_dir. */
 must_check tck_status_t second_check_other(const struct persistent *p, int fd, struct error *err);
 

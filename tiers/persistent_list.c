@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Lists the published versions, each with its standing: one that cannot be read now is distinguished from one that is
  * proved to be damaged. */
-#include "tiers/persistent_impl.h"
+#include "tiers/survey_second.h"
 
 #include "base/log.h"
 #include <inttypes.h>
@@ -88,69 +88,28 @@ tck_status_t persistent_newest_good(struct persistent *p, struct version *out, u
 /* ---- all versions ---------------------------------------------------------------------------------------------- */
 
 #define LISTINGS_MAX 5
-
-/* The candidate that was added last, if it is of this version; else NULL. */
-static const struct candidate *last_of(const struct survey *survey, struct version version)
-{
-    if (survey->count == 0) {
-        return NULL;
-    }
-    const struct candidate *last = &survey->candidates[survey->count - 1];
-    return version_is(last->which.version, version) ? last : NULL;
-}
-
-/* If a version comes twice (then in succession), the one of better standing is kept; if equal, the one in save_dir. */
-static tck_status_t add(struct survey *survey, const struct published *which, const struct version_look *look)
-{
-    const struct candidate *last = last_of(survey, which->version);
-    if (last != NULL && last->standing <= look->standing) {
-        return TCK_OK;
-    }
-    char *why = look->standing == STANDING_GOOD ? NULL : strdup(look->why.text);
-    if (why == NULL && look->standing != STANDING_GOOD) {
-        return TCK_ERR_NOMEM;
-    }
-    if (last != NULL) {
-        free(last->why);
-        survey->count--;
-    }
-    survey->candidates[survey->count++] = (struct candidate){*which, look->standing, why};
-    return TCK_OK;
-}
-
-/* Whether what the second place has of it does not matter, since save_dir has it. */
-static bool has_good(const struct survey *survey, const struct published *which)
-{
-    const struct candidate *last = last_of(survey, which->version);
-    return which->from_second && last != NULL && last->standing == STANDING_GOOD;
-}
+#define VANISHING    "versions are deleted faster than they can be listed"
 
 /* TCK_ERR_BUSY: one of them has been deleted meanwhile. */
 static tck_status_t look_at_all(struct persistent *p, const struct version_dirs *dirs, const struct version_list *list,
                                 struct survey *survey, struct error *err)
 {
     bool gone = false;
-    tck_status_t status = TCK_OK;
     survey->candidates = calloc(list->count + 1, sizeof(*survey->candidates));
-    if (survey->candidates == NULL) {
-        status = TCK_ERR_NOMEM;
-    }
-    for (size_t i = 0; i < list->count && status == TCK_OK && !gone; i++) {
+    bool room = survey->candidates != NULL;
+    for (size_t i = 0; i < list->count && room && !gone; i++) {
         struct version_look look;
-        if (has_good(survey, &list->versions[i])) {
-            continue;
-        }
         version_look(dirs, &list->versions[i], &look);
         persistent_moved(p);
         persistent_came_further(p);
         gone = look.gone;
-        status = gone ? TCK_OK : add(survey, &list->versions[i], &look);
+        room = gone || survey_add(survey, &list->versions[i], &look);
         version_look_free(&look);
     }
-    if (status != TCK_OK) {
-        return error_set(err, status, "no memory for the list of versions");
+    if (!room) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
     }
-    return gone ? error_set(err, TCK_ERR_BUSY, "versions are deleted faster than they can be listed") : TCK_OK;
+    return gone ? error_set(err, TCK_ERR_BUSY, VANISHING) : TCK_OK;
 }
 
 /* An archive that was not listed may have the newest version that is whole. */
@@ -170,18 +129,82 @@ static tck_status_t check_suffices(const struct survey *survey, struct version a
                                  archived.term, archived.step);
 }
 
+static void candidate_free(struct candidate *c)
+{
+    free(c->why);
+    free(c->shards);
+}
+
+/* If a version is in both, the one of better standing is kept; if they are equal, that in save_dir. Takes over the
+ * candidates of both, also if it fails. */
+static tck_status_t merge(struct survey *saved, struct survey *second, struct error *err)
+{
+    struct candidate *all = calloc(saved->count + second->count + 1, sizeof(*all));
+    size_t count = 0, i = 0, j = 0;
+    if (all == NULL) {
+        survey_free(second);
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of versions");
+    }
+    while (i < saved->count || j < second->count) {
+        int order = i == saved->count ? 1 : -1;
+        if (i < saved->count && j < second->count) {
+            order = version_cmp(second->candidates[j].which.version, saved->candidates[i].which.version);
+        }
+        if (order != 0) {
+            all[count++] = order < 0 ? saved->candidates[i++] : second->candidates[j++];
+            continue;
+        }
+        struct candidate *a = &saved->candidates[i++], *b = &second->candidates[j++];
+        bool better = b->standing < a->standing;
+        candidate_free(better ? a : b);
+        all[count++] = better ? *b : *a;
+    }
+    free(saved->candidates);
+    free(second->candidates);
+    saved->candidates = all;
+    saved->count = count;
+    return TCK_OK;
+}
+
+/* Adds what the place beside save_dir has. An archive that cannot be looked at leaves out->unread. */
+static tck_status_t add_second(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
+                               struct error *err)
+{
+    struct survey second = {0};
+    struct error why = dirs->away;
+    bool gone = false;
+    if (why.code == TCK_OK && folder_is(&dirs->second)) {
+        why.code = survey_second(p, dirs, out, &second, &gone, &why);
+    }
+    if (why.code == TCK_OK) {
+        tck_status_t status = merge(out, &second, err);
+        return status == TCK_OK && gone ? error_set(err, TCK_ERR_BUSY, VANISHING) : status;
+    }
+    if (!dirs->second_may_be_away) {
+        *err = why;
+        return why.code;
+    }
+    struct version archived;
+    tck_status_t status = version_archived(dirs, out->forgotten, &archived, err);
+    out->unread = why;
+    return status == TCK_OK ? check_suffices(out, archived, err) : status;
+}
+
 static tck_status_t survey_once(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
                                 struct error *err)
 {
     struct version_list list = {0};
-    tck_status_t status = version_list(dirs, &list, err);
+    struct version_dirs saved = *dirs;
+    saved.second = FOLDER_NONE;
+    saved.away = (struct error){0};
+    tck_status_t status = version_list(&saved, &list, err);
     if (status != TCK_OK) {
         return status;
     }
-    *out = (struct survey){.forgotten = list.forgotten, .unread = list.unread};
-    status = look_at_all(p, dirs, &list, out, err);
-    if (status == TCK_OK && out->unread.code != TCK_OK) {
-        status = check_suffices(out, list.archived, err);
+    *out = (struct survey){.forgotten = list.forgotten};
+    status = look_at_all(p, &saved, &list, out, err);
+    if (status == TCK_OK) {
+        status = add_second(p, dirs, out, err);
     }
     version_list_free(&list);
     if (status != TCK_OK) {
@@ -224,7 +247,7 @@ static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct su
 void survey_free(struct survey *survey)
 {
     for (size_t i = 0; i < survey->count; i++) {
-        free(survey->candidates[i].why);
+        candidate_free(&survey->candidates[i]);
     }
     free(survey->candidates);
     *survey = (struct survey){0};

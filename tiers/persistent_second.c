@@ -171,3 +171,55 @@ tck_status_t second_find(struct persistent *p, struct error *err)
     pthread_mutex_unlock(&p->second_lock);
     return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", dir);
 }
+
+/* ---- what is done there ---------------------------------------------------------------------------------------- */
+
+/* A call that may be abandoned, with a folder of its own. */
+struct call {
+    struct second_work work;
+    struct folder second;
+};
+
+static void do_call(void *job)
+{
+    struct call *call = job;
+    call->work.work(call->work.job, &call->second);
+}
+
+static void drop_call(void *job)
+{
+    struct call *call = job;
+    call->work.drop(call->work.job);
+    folder_close(&call->second);
+    free(call);
+}
+
+static tck_status_t do_bounded(const struct persistent *p, const struct second_work *work, struct error *err)
+{
+    struct call *call = calloc(1, sizeof(*call));
+    tck_status_t status = call != NULL ? folder_dup(second_place(p), &call->second, err)
+                                       : error_set(err, TCK_ERR_NOMEM, "no memory for work on storage");
+    if (status != TCK_OK) {
+        free(call);
+        work->drop(work->job);
+        return status;
+    }
+    call->work = *work;
+    const struct bounded_work bounded = {.work = do_call, .drop = drop_call, .job = call};
+    status = bounded_do(&bounded, p->config->storage_timeout_ms / 4, err);
+    if (status == TCK_OK) {
+        folder_close(&call->second);
+        free(call);
+    }
+    return status;
+}
+
+tck_status_t second_do(struct persistent *p, const struct second_work *work, struct error *err)
+{
+    const struct folder *second = second_place(p);
+    if (p->config->archive_dir[0] != '\0' && second->fd >= 0) {
+        return do_bounded(p, work, err);
+    }
+    work->work(work->job, second); /* requests to a store of objects have their own time limits */
+    return TCK_OK;
+}

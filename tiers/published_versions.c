@@ -208,14 +208,12 @@ static int compare_published(const void *a, const void *b)
     return order != 0 ? order : (int)x->from_second - (int)y->from_second;
 }
 
-/* What was forgotten since no longer counts. */
-static tck_status_t read_archived(const struct version_dirs *dirs, struct version_list *list, struct error *err)
+tck_status_t version_archived(const struct version_dirs *dirs, uint64_t forgotten, struct version *out,
+                              struct error *err)
 {
     struct archive_note note;
     tck_status_t status = archive_note_read(&dirs->save, dirs->second_dir, &note, err);
-    if (status == TCK_OK && note.newest.term > list->forgotten) {
-        list->archived = note.newest;
-    }
+    *out = status == TCK_OK && note.newest.term > forgotten ? note.newest : VERSION_NONE;
     return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
 }
 
@@ -232,7 +230,7 @@ static tck_status_t list_second(const struct version_dirs *dirs, struct version_
     if (why.code != TCK_OK && dirs->second_may_be_away) {
         list->count = before;
         list->unread = why;
-        return read_archived(dirs, list, err);
+        return version_archived(dirs, list->forgotten, &list->archived, err);
     } else if (why.code != TCK_OK) {
         *err = why;
         return why.code;

@@ -42,6 +42,10 @@ struct version_list {
  * candidates: version_look checks each. Versions forgotten in the second place by its own file are left out, too. */
 must_check tck_status_t version_list(const struct version_dirs *dirs, struct version_list *out, struct error *err);
 void version_list_free(struct version_list *list);
+/* Which version was copied last to an archive that cannot be listed, as save_dir notes; VERSION_NONE: none, or one that
+ * was forgotten since. */
+must_check tck_status_t version_archived(const struct version_dirs *dirs, uint64_t forgotten, struct version *out,
+                                         struct error *err);
 
 /* The version that LATEST in a job's directory names, none if it names none. Damage to it, or something else in its
  * place, loses a hint and no version; but it is not taken for missing while it cannot be read. */

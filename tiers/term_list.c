@@ -95,6 +95,40 @@ tck_status_t term_list_below(const struct folder *job, uint64_t term, struct ter
     return TCK_OK;
 }
 
+/* The newest term in the second place. It owns all its data, since the call may be abandoned. */
+struct look {
+    uint64_t term;
+    tck_status_t status;
+    struct error error;
+};
+
+static void look(void *job, const struct folder *second)
+{
+    struct look *l = job;
+    l->status = term_list_newest(second, &l->term, &l->error);
+}
+
+static tck_status_t look_in_second(struct persistent *p, uint64_t *term_out, struct error *err)
+{
+    struct look *l = calloc(1, sizeof(*l));
+    if (l == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the list of terms");
+    }
+    const struct second_work work = {.work = look, .drop = free, .job = l};
+    tck_status_t status = second_do(p, &work, err);
+    if (status != TCK_OK) {
+        return error_prefix(err, "%.200s/%s", config_second_dir(p->config), p->config->job);
+    }
+    status = l->status;
+    if (status == TCK_OK) {
+        *term_out = l->term;
+    } else {
+        *err = l->error;
+    }
+    free(l);
+    return status;
+}
+
 /* Versions of a higher term in the second place would hide ours. An archive that cannot be reached is no obstacle once
  * save_dir has a term: what is copied into it is of such terms. */
 static tck_status_t newest_in_second(struct persistent *p, bool first, uint64_t *term_out, struct error *err)
@@ -102,7 +136,7 @@ static tck_status_t newest_in_second(struct persistent *p, bool first, uint64_t 
     struct error why = {0};
     tck_status_t status = second_find(p, &why);
     if (status == TCK_OK && folder_is(second_place(p))) {
-        status = term_list_newest(second_place(p), term_out, &why);
+        status = look_in_second(p, term_out, &why);
     }
     if (status != TCK_OK && (first || p->config->archive_dir[0] == '\0')) {
         *err = why;

@@ -67,9 +67,14 @@ static struct bounded *new_bounded(const struct bounded_work *work)
 /* Returns whether the work has ended; if not, b belongs to its thread from now on. */
 static bool wait_for_end(struct bounded *b, uint32_t limit_ms)
 {
+    uint64_t moved_ms = b->progress.moved_ms;
     pthread_mutex_lock(&b->lock);
     for (;;) {
-        uint64_t until_ms = atomic_load(&b->progress.moved_ms) + limit_ms;
+        uint64_t last_ms = atomic_load(&b->progress.moved_ms), until_ms = last_ms + limit_ms;
+        if (last_ms != moved_ms) { /* what waits for this work makes progress, too */
+            moved_ms = last_ms;
+            progress_moved();
+        }
         if (b->ended || clock_ms() >= until_ms) {
             break;
         }

@@ -1,16 +1,18 @@
-# Shared by the tests whose save_dir is on the file system of tests/storage_faults, which behaves correctly until `lie`.
-# Its files are in $work/backing: with backing=tmpfs in memory, for tests in which storage must not be slow by itself.
+# Shared by the tests whose save_dir, or with lying_at another directory, is on the file system of tests/storage_faults,
+# which behaves correctly until `lie`. Its files are in $work/backing: with backing=tmpfs in memory, for tests in which
+# storage must not be slow by itself.
 # shellcheck shell=bash
 needs_root
 lying=$build/tests/storage_faults/lying_fs
 [ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
-mkdir "$work/backing"
+lying_at=${lying_at:-$work/save}
+mkdir -p "$work/backing" "$lying_at"
 [ "${backing:-}" != tmpfs ] || mount -t tmpfs tmpfs "$work/backing" 2>/dev/null || skip "no tmpfs can be mounted here"
 truncate -s 256 "$work/control"
 serve() {
-    "$lying" "$work/backing" "$work/control" "$work/save" >/dev/null 2>>"$work/lying.log" </dev/null &
+    "$lying" "$work/backing" "$work/control" "$lying_at" >/dev/null 2>>"$work/lying.log" </dev/null &
     server=$!
-    wait_for 20 mountpoint -q "$work/save"
+    wait_for 20 mountpoint -q "$lying_at"
 }
 # Storage hangs from here on: no thread of it runs, so that no call that is under way is still answered.
 stop_serving() {
@@ -18,7 +20,7 @@ stop_serving() {
     wait_for 10 all_stopped && kill -0 "$server" || die "the file system does not stop"
 }
 all_stopped() { ! sed -E 's/.*\) ([A-Z]).*/\1/' /proc/"$server"/task/*/stat | grep -qv T; }
-mounts=("$work/save" "$work/backing")
+mounts=("$lying_at" "$work/backing")
 at_end() { umount -l "${mounts[@]}" 2>/dev/null; }
 serve || skip "no FUSE here"
 # lie PER_1000 [KIND [ONLY [SPARED [CALL,... [HANG_MS]]]]]: so many of 1000 calls of these classes, on paths that have ONLY

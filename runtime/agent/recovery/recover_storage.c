@@ -25,43 +25,30 @@ static bool add_unfit(struct stored_look *look, struct version version, enum sta
     return text != NULL;
 }
 
-static bool add_good(struct stored_look *look, struct manifest *m)
+/* Takes over the candidate's list of shards. */
+static void add_good(struct stored_look *look, struct candidate *c)
 {
-    struct hash128 *shards = calloc(m->file_count ? m->file_count : 1, sizeof(*shards));
-    for (uint32_t i = 0; shards != NULL && i < m->file_count; i++) {
-        shards[i] = m->files[i].shard;
-    }
-    if (shards != NULL) {
-        look->stored[look->view.stored_count++] = (struct stored_version){
-            .version = m->version, .layout = m->layout, .shard_count = m->file_count, .shards = shards};
-    }
-    return shards != NULL;
+    look->stored[look->view.stored_count++] = (struct stored_version){
+        .version = c->which.version, .layout = c->layout, .shard_count = c->shard_count, .shards = c->shards};
+    c->shards = NULL;
 }
 
-/* Adds a version that was good when it was listed. False: out of memory. */
-static bool read_good(struct persistent *p, struct stored_look *look, const struct candidate *c)
+static bool add(struct stored_look *look, struct candidate *c)
 {
-    struct manifest m = {0};
-    struct error err;
-    tck_status_t status = persistent_manifest(p, &c->which, &m, &err);
-    if (status == TCK_OK) {
-        bool added = add_good(look, &m);
-        manifest_free(&m);
-        return added;
+    if (c->standing != STANDING_GOOD) {
+        return add_unfit(look, c->which.version, c->standing, c->why);
     }
-    bool damaged = status == TCK_ERR_CORRUPT;
-    return add_unfit(look, c->which.version, damaged ? STANDING_DAMAGED : STANDING_UNREADABLE, err.text);
+    add_good(look, c);
+    return true;
 }
 
-static void take_survey(struct persistent *p, struct stored_look *look, const struct survey *survey)
+static void take_survey(struct stored_look *look, struct survey *survey)
 {
     look->stored = calloc(survey->count + 1, sizeof(*look->stored));
     look->unfit = calloc(survey->count + 1, sizeof(*look->unfit));
     bool all = look->stored != NULL && look->unfit != NULL;
     for (size_t i = 0; all && i < survey->count; i++) {
-        const struct candidate *c = &survey->candidates[i];
-        all = c->standing == STANDING_GOOD ? read_good(p, look, c)
-                                           : add_unfit(look, c->which.version, c->standing, c->why);
+        all = add(look, &survey->candidates[i]);
     }
     look->view.complete = all;
     look->view.stored = look->stored;
@@ -88,7 +75,7 @@ static void list_versions(struct persistent *p, uint64_t step, struct stored_loo
         return;
     }
     look->view.forgotten = survey.forgotten;
-    take_survey(p, look, &survey);
+    take_survey(look, &survey);
     if (may_be_missed(&survey, step, look->view.give_up)) {
         look->list_err = survey.unread;
         look->view.complete = false;
