@@ -454,7 +454,7 @@ static enum http_end attempt(const struct s3_ask *ask, struct s3_reply *reply, u
 {
     enum http_end end = HTTP_ANSWERED;
     host_does_something();
-    if (sim.current != NULL && sim.current->storage_refused) {
+    if (sim.current != NULL && sim.current->refused_by[AT_SAVE_DIR]) {
         refuse(reply, 503, "ServiceUnavailable");
         return end;
     }

@@ -80,23 +80,45 @@ static void jump_clock(void)
 static void end_refusal(void *ctx)
 {
     struct host *host = ctx;
-    host->storage_refused = false;
+    host->refused_by[AT_SAVE_DIR] = false;
 }
 
 static void refuse(struct host *host, uint64_t for_us)
 {
-    host->storage_refused = true;
+    host->refused_by[AT_SAVE_DIR] = true;
     sim_after(for_us, NULL, end_refusal, host);
 }
 
 static void fill(struct host *host, uint64_t for_us)
 {
-    host->full_until_us = sim.us + for_us;
+    host->full_until_us[AT_SAVE_DIR] = sim.us + for_us;
 }
 
 static void hang(struct host *host, uint64_t for_us)
 {
-    host->hangs_until_us = sim.us + for_us;
+    host->hangs_until_us[AT_SAVE_DIR] = sim.us + for_us;
+}
+
+static void end_archive_refusal(void *ctx)
+{
+    struct host *host = ctx;
+    host->refused_by[AT_ARCHIVE] = false;
+}
+
+static void refuse_archive(struct host *host, uint64_t for_us)
+{
+    host->refused_by[AT_ARCHIVE] = true;
+    sim_after(for_us, NULL, end_archive_refusal, host);
+}
+
+static void fill_archive(struct host *host, uint64_t for_us)
+{
+    host->full_until_us[AT_ARCHIVE] = sim.us + for_us;
+}
+
+static void hang_archive(struct host *host, uint64_t for_us)
+{
+    host->hangs_until_us[AT_ARCHIVE] = sim.us + for_us;
 }
 
 static void storage(const char *what, void (*fault)(struct host *host, uint64_t for_us))
@@ -125,6 +147,15 @@ static void storage_hangs(void)
 static void storage_fills(void)
 {
     storage("is full for", fill);
+}
+
+static void archive_fails(void)
+{
+    static void (*const fault[])(struct host * host, uint64_t for_us) = {refuse_archive, fill_archive, hang_archive};
+    static const char *const what[] = {"of the archive refuses", "of the archive is full for",
+                                       "of the archive hangs for"};
+    uint32_t kind = (uint32_t)sim_between(0, 2);
+    storage(what[kind], fault[kind]);
 }
 
 static void cut(void)
@@ -325,7 +356,8 @@ static const struct {
     void (*fault)(void);
 } special[] = {{TRAIT_FREEZES, freeze},         {TRAIT_SLOW, interrupt},        {TRAIT_ISOLATES, isolate},
                {TRAIT_SECOND, launch_second},   {TRAIT_FULL, storage_fills},    {TRAIT_POWER, power_go_soon},
-               {TRAIT_CLOCK_JUMPS, jump_clock}, {TRAIT_NETWORKS, fail_network}, {TRAIT_PRESSURE, squeeze}};
+               {TRAIT_CLOCK_JUMPS, jump_clock}, {TRAIT_NETWORKS, fail_network}, {TRAIT_PRESSURE, squeeze},
+               {TRAIT_ARCHIVE, archive_fails}};
 
 static bool inject_special(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Storage: save_dir, its directories and files, and the system calls on them, as a file system in memory. A host may be
- * cut off from it: its calls to open, sync and rename files then fail. */
+ * Storage: save_dir and archive_dir, their directories and files, and the system calls on them, as file systems in
+ * memory. A host may be cut off from one of them: its calls to open, sync and rename files there then fail. */
 #include "files.h"
 
 #include "tiers/names.h"
@@ -21,6 +21,7 @@ struct listing {
 };
 
 static struct file root = {.is_dir = true, .inode = 1, .links = 1};
+static struct file archive_root = {.is_dir = true, .inode = UINT64_MAX, .links = 1, .in_archive = true};
 
 static int fail(int number)
 {
@@ -28,11 +29,13 @@ static int fail(int number)
     return -1;
 }
 
-bool storage_refuses(void)
+bool storage_refuses(int fd)
 {
-    bool storage_refused = sim.current != NULL && sim.current->storage_refused;
-    errno = storage_refused ? EIO : errno;
-    return storage_refused;
+    const struct object *object = object_of(fd);
+    bool archive = object != NULL && object->kind == OBJECT_FILE && object->file->in_archive;
+    bool refused = sim.current != NULL && sim.current->refused_by[archive ? AT_ARCHIVE : AT_SAVE_DIR];
+    errno = refused ? EIO : errno;
+    return refused;
 }
 
 void storage_looked_up(void)
@@ -136,6 +139,16 @@ struct file *job_dir(void)
     return found;
 }
 
+struct file *archive_job_dir(void)
+{
+    static struct file *found; /* it is never removed */
+    if (found == NULL && archive_root.entries != NULL) {
+        const struct entry *entry = entry_find(&archive_root, sim.hosts[0].config.job);
+        found = entry != NULL ? entry->file : NULL;
+    }
+    return found;
+}
+
 void name_file(struct file *dir, const char *name, struct file *file)
 {
     struct entry *entry = entry_new(name, file, dir->entries);
@@ -187,15 +200,17 @@ static struct file *file_of(int fd)
     return object != NULL && object->kind == OBJECT_FILE ? object->file : NULL;
 }
 
-static bool is_save_dir(const char *path)
+/* NULL: it is the kernel's. */
+static struct file *root_of(const char *path)
 {
-    return strcmp(path, sim.save_dir) == 0;
+    return strcmp(path, sim.save_dir) == 0 ? &root : strcmp(path, ARCHIVE_DIR) == 0 ? &archive_root : NULL;
 }
 
-/* Entries of save_dir itself are always on disk. */
+/* Entries of save_dir and archive_dir themselves are always on disk. */
 static void make_file(struct file *dir, const char *name, struct file *file)
 {
-    if (dir != &root) {
+    file->in_archive = dir->in_archive;
+    if (dir != &root && dir != &archive_root) {
         power_renames(NULL, NULL, dir, name, file);
     }
     name_file(dir, name, file);
@@ -266,11 +281,12 @@ int __wrap_open(const char *path, int flags, ...)
     if (strcmp(path, "/dev/null") == 0) {
         return object_fd(object_new(OBJECT_OTHER));
     }
-    if (!is_save_dir(path)) {
+    struct file *place = root_of(path);
+    if (place == NULL) {
         return __real_open(path, flags, mode);
     }
     storage_looked_up();
-    return open_file(&root, flags);
+    return open_file(place, flags);
 }
 
 int __wrap_openat(int dir_fd, const char *name, int flags, ...)
@@ -328,9 +344,9 @@ ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
     return (ssize_t)n;
 }
 
-static bool is_full(void)
+static bool is_full(const struct file *file)
 {
-    return sim.current != NULL && sim.current->full_until_us > sim.us;
+    return sim.current != NULL && sim.current->full_until_us[file->in_archive ? AT_ARCHIVE : AT_SAVE_DIR] > sim.us;
 }
 
 ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at)
@@ -339,7 +355,7 @@ ssize_t __wrap_pwrite(int fd, const void *from, size_t len, off_t at)
     if (file == NULL) {
         return __real_pwrite(fd, from, len, at);
     }
-    if (is_full()) {
+    if (is_full(file)) {
         return fail(ENOSPC);
     }
     if (len > 0) {
@@ -390,7 +406,7 @@ int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
     if (file == NULL) {
         return __real_fallocate(fd, mode, at, len);
     }
-    if (is_full()) {
+    if (is_full(file)) {
         return fail(ENOSPC);
     }
     power_writes(file);
@@ -428,7 +444,7 @@ int __wrap_fsync(int fd)
 {
     host_does_something();
     power_may_go();
-    if (storage_refuses()) {
+    if (storage_refuses(fd)) {
         return -1;
     }
     return object_of(fd) != NULL ? sync_file(object_of(fd)) : __real_fsync(fd);
@@ -464,7 +480,7 @@ int __wrap_fstatat(int dir_fd, const char *name, struct stat *out, int flags)
 
 int __wrap_statfs(const char *path, struct statfs *out)
 {
-    if (!is_save_dir(path)) {
+    if (root_of(path) == NULL) {
         return __real_statfs(path, out);
     }
     *out = (struct statfs){0};
@@ -597,6 +613,8 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
     }
     if (from_dir == job_dir() && to_dir != from_dir) {
         judge_removed(from);
+    } else if (from_dir == archive_job_dir() && to_dir != from_dir) {
+        judge_unarchived(from);
     }
     power_renames(from_dir, from, to_dir, to, file);
     name_file(to_dir, to, file); /* first, so that the file keeps at least one name */
@@ -607,6 +625,8 @@ static int rename_file(int from_fd, const char *from, int to_fd, const char *to,
     notice_claim(to_dir, to);
     if (to_dir == job_dir() && from_dir != to_dir) {
         judge_renamed_in(to);
+    } else if (to_dir == archive_job_dir() && from_dir != to_dir) {
+        judge_archived(to, file);
     }
     return 0;
 }
@@ -615,12 +635,12 @@ int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
     host_does_something();
     power_may_go();
-    return storage_refuses() ? -1 : rename_file(from_fd, from, to_fd, to, true);
+    return storage_refuses(to_fd) ? -1 : rename_file(from_fd, from, to_fd, to, true);
 }
 
 int __wrap_renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
     host_does_something();
     power_may_go();
-    return storage_refuses() ? -1 : rename_file(from_fd, from, to_fd, to, (flags & RENAME_NOREPLACE) == 0);
+    return storage_refuses(to_fd) ? -1 : rename_file(from_fd, from, to_fd, to, (flags & RENAME_NOREPLACE) == 0);
 }

@@ -24,6 +24,7 @@ struct file {
     size_t entry_count, hashes;
     uint64_t unreadable_until_us; /* opening it fails */
     bool torn;                    /* a published version: a part of it is damaged */
+    bool in_archive;              /* in archive_dir, else in save_dir */
     uint32_t losses;              /* number of power losses that took something that was not synced */
 };
 
@@ -34,6 +35,8 @@ void name_file(struct file *dir, const char *name, struct file *file);
 void remove_name(struct file *dir, struct entry *entry);
 /* The job's directory; NULL if it does not exist yet. */
 struct file *job_dir(void);
+/* The same of the archive. */
+struct file *archive_job_dir(void);
 
 /* ---- power.c ----------------------------------------------------------------------------------------------------- */
 

@@ -365,8 +365,9 @@ static void check_kept(struct host *host)
  * replaced in between. */
 static void check_host(struct host *host)
 {
-    bool waits = host->hangs_until_us > sim.us || host->full_until_us > sim.us || host->stopped_until_us > sim.us;
-    quiet_us = host->storage_refused || host->agent == NULL || waits ? sim.us : quiet_us;
+    bool waits = host->hangs_until_us[AT_SAVE_DIR] > sim.us || host->full_until_us[AT_SAVE_DIR] > sim.us ||
+                 host->stopped_until_us > sim.us;
+    quiet_us = host->refused_by[AT_SAVE_DIR] || host->agent == NULL || waits ? sim.us : quiet_us;
     if (host->agent != NULL && host->ran) {
         judge_decision(host);
         check_kept(host);
@@ -630,6 +631,10 @@ static void check_version(const struct rank *rank)
     if (is_older(v, stored_promise())) {
         sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " is published", v.step,
                       stored_promise().step);
+    }
+    if (is_older(v, archive_promise(rank->launch->began_us))) {
+        sim_violation("step %" PRIu64 " is restored, although step %" PRIu64 " is in the archive", v.step,
+                      archive_promise(rank->launch->began_us).step);
     }
     if (!was_reported(rank) && stored_passed_over(v) != NULL) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is restored, without a report that %s is damaged", v.step,

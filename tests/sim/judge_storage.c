@@ -85,6 +85,7 @@ void stored_restored(uint64_t term, struct version version)
     }
     bases[base_count++] = (struct base){term, version};
     promised = newest_whole(version);
+    archive_restored(version);
 }
 
 void stored_resharded(struct launch *launch, struct version version)
@@ -92,7 +93,7 @@ void stored_resharded(struct launch *launch, struct version version)
     if (is_torn(version)) {
         launch_fail(launch, sim_between(200, 2000) * MS, "what is read from storage does not have its digests");
         launch_reshape(launch); /* its agents read all of the version, and then choose an older one */
-    } else if (!version_is(newest_whole(version), version)) {
+    } else if (!version_is(newest_whole(version), version) && !is_archived(version)) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is to be read from storage, but it is not there",
                       version.step, version.term);
     }
@@ -116,7 +117,11 @@ void judge_renamed_in(const char *name)
     if (sim.measure) {
         judge_decisions();
     }
-    if (version_dir_parse(name, &version) && !judge_was_committed(version) && !judge_is_base(version)) {
+    if (!version_dir_parse(name, &version)) {
+        return;
+    }
+    archive_saved(version);
+    if (!judge_was_committed(version) && !judge_is_base(version)) {
         sim_violation("%s publishes step %" PRIu64 " of term %" PRIu64 ", which was not committed", sim.current->name,
                       version.step, version.term);
     }
@@ -135,7 +140,7 @@ static bool base_of(uint64_t term, struct version *out)
     return false;
 }
 
-static bool is_ancestor(struct version version, struct version head)
+bool is_ancestor(struct version version, struct version head)
 {
     while (head.term > version.term) {
         if (!base_of(head.term, &head)) {
@@ -145,23 +150,24 @@ static bool is_ancestor(struct version version, struct version head)
     return head.term == version.term && version.step <= head.step;
 }
 
+typedef bool next_fn(struct published_version *at);
+
 /* Counts the newer versions in the line of history that ends at head. */
-static uint32_t count_newer(struct version version, struct version head)
+static uint32_t count_newer(struct version version, struct version head, next_fn *next)
 {
     struct published_version p = {.version = VERSION_MOST};
     uint32_t newer = 0;
-    while (published_next(&p) && version_cmp(p.version, version) > 0) {
+    while (next(&p) && version_cmp(p.version, version) > 0) {
         newer += is_ancestor(p.version, head);
     }
     return newer;
 }
 
-/* True if a published version supersedes it. */
-static bool is_superseded(struct version version)
+bool is_superseded(struct version version, next_fn *next, uint32_t kept)
 {
     struct published_version p = {.version = VERSION_MOST};
-    while (published_next(&p) && version_cmp(p.version, version) > 0) {
-        if (is_ancestor(version, p.version) && count_newer(version, p.version) >= job.kept) {
+    while (next(&p) && version_cmp(p.version, version) > 0) {
+        if (is_ancestor(version, p.version) && count_newer(version, p.version, next) >= kept) {
             return true;
         }
     }
@@ -175,7 +181,7 @@ void judge_removed(const char *name)
     if (!version_dir_parse(name, &version)) {
         return;
     }
-    if (!is_superseded(version)) {
+    if (!is_superseded(version, published_next, job.kept)) {
         sim_violation("published step %" PRIu64 " of term %" PRIu64 " is removed, although nothing supersedes it",
                       version.step, version.term);
     }
@@ -187,7 +193,7 @@ void judge_removed(const char *name)
     }
     struct version trained = {launch != NULL ? launch->term : 0, UINT64_MAX};
     if (launch != NULL && launch->phase == PHASE_TRAIN && is_ancestor(version, trained) &&
-        count_newer(version, trained) == 0) {
+        count_newer(version, trained, published_next) == 0) {
         sim_violation("published step %" PRIu64 " of term %" PRIu64
                       " is removed, although it is the newest one of the current history",
                       version.step, version.term);
@@ -240,4 +246,5 @@ void judge_end(void)
     }
     free(list);
     persistent_free(p);
+    judge_archive_end();
 }

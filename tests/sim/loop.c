@@ -3,6 +3,8 @@
  * may still point to them; they end with the process. */
 #include "sim.h"
 
+#include "agent/drain/archiver.h"
+
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <time.h>
@@ -237,8 +239,22 @@ struct pool {
     uint32_t threads, busy;
     struct pool_job *jobs; /* in order of submission; removed when done */
     bool calls_storage;
+    enum storage_place place; /* of its calls */
     bool closing;
 };
+
+static bool opens_archiver; /* whose threads call the archive */
+
+tck_status_t __real_archiver_new(const struct archiver_setup *setup, struct archiver **out, struct error *err);
+tck_status_t __wrap_archiver_new(const struct archiver_setup *setup, struct archiver **out, struct error *err);
+
+tck_status_t __wrap_archiver_new(const struct archiver_setup *setup, struct archiver **out, struct error *err)
+{
+    opens_archiver = true;
+    tck_status_t status = __real_archiver_new(setup, out, err);
+    opens_archiver = false;
+    return status;
+}
 
 tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct error *err)
 {
@@ -247,7 +263,8 @@ tck_status_t pool_new(struct loop *loop, int threads, struct pool **out, struct 
     **out = (struct pool){.next = loop->pools,
                           .loop = loop,
                           .threads = (uint32_t)threads,
-                          .calls_storage = loop->pools != NULL}; /* the first pool is for CPU-bound work */
+                          .calls_storage = loop->pools != NULL, /* the first pool is for CPU-bound work */
+                          .place = opens_archiver ? AT_ARCHIVE : AT_SAVE_DIR};
     loop->pools = *out;
     return TCK_OK;
 }
@@ -293,7 +310,7 @@ static void job_work(struct pool_job *j)
 static void job_works(void *ctx)
 {
     struct pool_job *j = ctx;
-    uint64_t hangs_until_us = j->pool->calls_storage ? j->pool->loop->host->hangs_until_us : 0;
+    uint64_t hangs_until_us = j->pool->calls_storage ? j->pool->loop->host->hangs_until_us[j->pool->place] : 0;
     if (j->pool->closing) {
         return;
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs schedules, each in a process of its own:
  *
- *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose] [--buckets]
+ *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose] [--buckets] [--archives]
  *   sim --scale NODES [--ranks RANKS_PER_NODE] [--json]
  *
  * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
- * until the first violation. --buckets: storage is a bucket in all of them, not just in some. Exit status 1 if there
- * was a violation. */
+ * until the first violation. --buckets: storage is a bucket in all of them, not just in some; --archives: all of them have
+ * an archive. Exit status 1 if there was a violation. */
 #include "sim.h"
 
 #include "heap.h"
@@ -30,12 +30,13 @@
 struct arguments {
     const char *seeds;
     uint64_t seed, count, jobs, scale, ranks;
-    bool verbose, keep_going, json, buckets;
+    bool verbose, keep_going, json, buckets, archives;
 };
 
 /* Shared with the processes that run the schedules. */
 struct totals {
-    uint64_t schedules, violations, events, faults, launches, restores, lost, commits, publishes, messages, transferred;
+    uint64_t schedules, violations, events, faults, launches, restores, lost, commits, publishes, archived, messages,
+        transferred;
 };
 static struct totals *totals;
 
@@ -75,6 +76,8 @@ static void plan_job(void)
         job.steps = 200;
     }
     job.kept = sim_trait(TRAIT_KEEPS_FEW) ? 1 : 3;
+    job.archive_every = 2 * job.store_every;
+    job.archive_kept = sim_trait(TRAIT_KEEPS_FEW) ? 1 : 2;
     static const uint64_t staggers_us[] = {0, 0, 3 * MS, 400 * MS};
     job.stagger_us = staggers_us[sim_between(0, 3)];
     faults.any = sim_chance(90);
@@ -86,15 +89,20 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     static const char short_times[] =
         ", \"heartbeat_ms\": 100, \"peer_timeout_ms\": 1000, \"storage_timeout_ms\": 3000, "
         "\"version_timeout_ms\": 5000, \"restore_wait_ms\": 3000, \"session_wait_ms\": 8000, \"linger_s\": 3000";
-    char text[1024];
+    char text[1024], archive[160] = "";
+    if (sim_trait(TRAIT_ARCHIVE)) {
+        snprintf(archive, sizeof(archive),
+                 ", \"archive_dir\": \"" ARCHIVE_DIR "\", \"save_archive_interval\": %u, \"max_archive_num\": %u",
+                 job.archive_every, job.archive_kept);
+    }
     snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s%s}",
+             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s%s%s}",
              sim_trait(TRAIT_BUCKET) ? "s3://simulated" : sim.save_dir, sim.save_dir, job.copies, slots, job.kept,
              sim_trait(TRAIT_PRESSURE) ? "on" : "off", hasty ? short_times : "",
              sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
              sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "",
-             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "");
+             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "", archive);
     hosts_make(hosts, text);
 }
 
@@ -129,6 +137,7 @@ static void add_totals(void)
     totals->lost += job.lost;
     totals->commits += job.commits;
     totals->publishes += job.publishes;
+    totals->archived += job.archived;
     for (uint32_t i = 0; i < sim.host_count; i++) {
         totals->messages += sim.hosts[i].counts.messages;
         totals->transferred += sim.hosts[i].counts.transferred;
@@ -140,6 +149,7 @@ static void child(uint64_t seed, const struct arguments *a)
     heap_begin();
     snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR);
     sim.buckets = a->buckets;
+    sim.archives = a->archives;
     if (a->scale > 0) {
         scale_run((uint32_t)a->scale, (uint32_t)a->ranks, a->json);
     } else {
@@ -219,27 +229,23 @@ static bool run_jobs(const struct arguments *a)
 static bool parse(int argc, char **argv, struct arguments *a)
 {
     uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
-    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON, BUCKETS };
-    static const struct option options[] = {{"seed", required_argument, NULL, 0},
-                                            {"count", required_argument, NULL, 1},
-                                            {"jobs", required_argument, NULL, 2},
-                                            {"scale", required_argument, NULL, 3},
-                                            {"ranks", required_argument, NULL, 4},
-                                            {"seeds", required_argument, NULL, SEEDS},
-                                            {"verbose", no_argument, NULL, VERBOSE},
-                                            {"keep-going", no_argument, NULL, KEEP_GOING},
-                                            {"json", no_argument, NULL, JSON},
-                                            {"buckets", no_argument, NULL, BUCKETS},
-                                            {0}};
+    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON, BUCKETS, ARCHIVES };
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 0},      {"count", required_argument, NULL, 1},
+        {"jobs", required_argument, NULL, 2},      {"scale", required_argument, NULL, 3},
+        {"ranks", required_argument, NULL, 4},     {"seeds", required_argument, NULL, SEEDS},
+        {"verbose", no_argument, NULL, VERBOSE},   {"keep-going", no_argument, NULL, KEEP_GOING},
+        {"json", no_argument, NULL, JSON},         {"buckets", no_argument, NULL, BUCKETS},
+        {"archives", no_argument, NULL, ARCHIVES}, {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option < 0 || option > BUCKETS) {
+        if (option < 0 || option > ARCHIVES) {
             return false;
         } else if (option < SEEDS) {
             *numbers[option] = strtoull(optarg, NULL, 10);
         } else if (option == SEEDS) {
             a->seeds = optarg;
         } else {
-            bool *const flags[] = {&a->verbose, &a->keep_going, &a->json, &a->buckets};
+            bool *const flags[] = {&a->verbose, &a->keep_going, &a->json, &a->buckets, &a->archives};
             *flags[option - VERBOSE] = true;
         }
     }
@@ -259,7 +265,8 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &a)) {
         fprintf(
             stderr,
-            "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose] [--buckets]\n"
+            "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose] [--buckets] "
+            "[--archives]\n"
             "       sim --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
             JOBS_MAX);
         return 2;
@@ -273,8 +280,8 @@ int main(int argc, char **argv)
     const struct totals *t = totals;
     printf("%" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64 " launches, %" PRIu64
            " restores, %" PRIu64 " told losses, %" PRIu64 " commits, %" PRIu64 " publishes, %" PRIu64
-           " messages, %.1f schedules/s, %" PRIu64 " violations\n",
-           t->schedules, t->events, t->faults, t->launches, t->restores, t->lost, t->commits, t->publishes, t->messages,
-           (double)t->schedules / (seconds() - began), t->violations);
+           " copies in archives, %" PRIu64 " messages, %.1f schedules/s, %" PRIu64 " violations\n",
+           t->schedules, t->events, t->faults, t->launches, t->restores, t->lost, t->commits, t->publishes, t->archived,
+           t->messages, (double)t->schedules / (seconds() - began), t->violations);
     return ok ? 0 : 1;
 }

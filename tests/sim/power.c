@@ -226,7 +226,7 @@ static void lose_power(void)
     }
     lose_names();
     for (uint32_t i = 0; i < sim.host_count; i++) {
-        sim.hosts[i].hangs_until_us = sim.us + for_us;
+        sim.hosts[i].hangs_until_us[AT_SAVE_DIR] = sim.us + for_us;
     }
     if (sim_chance(40)) {
         sim_after(0, NULL, machines_lose_power, NULL);

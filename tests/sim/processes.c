@@ -77,12 +77,10 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e)
         sim_after(sim_between(10, 1000), NULL, kill_later, object_of((int)a));
         return 0;
     }
-    if (number == SYS_openat2 && sim.current != NULL && sim.current->storage_refused) {
-        errno = EIO;
-        return -1;
-    }
     if (number == SYS_openat2) {
-        return file_open((int)a, (const char *)b, (int)*(const uint64_t *)c); /* struct open_how begins with flags */
+        return storage_refuses((int)a) ? -1
+                                       : file_open((int)a, (const char *)b,
+                                                   (int)*(const uint64_t *)c); /* struct open_how begins with flags */
     }
     return __real_syscall(number, a, b, c, d, e);
 }
@@ -122,10 +120,13 @@ int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
     return 0;
 }
 
+/* What an agent does so is work in an archive. */
 tck_status_t bounded_do(const struct bounded_work *work, uint32_t limit_ms, struct error *err)
 {
-    (void)limit_ms;
-    (void)err;
+    if (sim.current != NULL && sim.current->hangs_until_us[AT_ARCHIVE] > sim.us) {
+        work->drop(work->job);
+        return error_set(err, TCK_ERR_TIMEDOUT, "storage hangs: it has not answered for %u ms", limit_ms);
+    }
     work->work(work->job);
     return TCK_OK;
 }

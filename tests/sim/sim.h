@@ -72,8 +72,9 @@ struct sim {
     uint32_t host_count;
     struct host *current; /* whose code runs */
     bool verbose, measure;
-    bool buckets; /* TRAIT_BUCKET in every schedule */
-    bool ended;   /* the schedule is over */
+    bool buckets;  /* TRAIT_BUCKET in every schedule */
+    bool archives; /* TRAIT_ARCHIVE in every schedule */
+    bool ended;    /* the schedule is over */
     char violation[1024];
     char save_dir[256];
     struct counts sum;
@@ -82,7 +83,11 @@ struct sim {
 
 extern struct sim sim;
 
-#define NETWORKS 2
+#define NETWORKS    2
+#define ARCHIVE_DIR "/simulated-archive"
+
+/* Where a fault of storage occurs. */
+enum storage_place { AT_SAVE_DIR, AT_ARCHIVE, PLACES };
 
 /* Traits of schedules. They use no random numbers of the schedule, so adding a trait does not change other schedules.
  */
@@ -117,7 +122,8 @@ enum trait {
     TRAIT_CLOCK_JUMPS = 793, /* the clocks of machines jump */
     TRAIT_NETWORKS = 797,    /* machines have two networks, of which one fails at times */
     TRAIT_PRESSURE = 811,    /* machines are short of memory at times */
-    TRAIT_BUCKET = 842       /* storage is a bucket of S3, and what goes wrong there is bucket.c's */
+    TRAIT_BUCKET = 842,      /* storage is a bucket of S3, and what goes wrong there is bucket.c's */
+    TRAIT_ARCHIVE = 1317     /* some versions are copied to an archive, which fails at times */
 };
 bool sim_trait(enum trait trait);
 
@@ -153,9 +159,9 @@ struct host {
     uint32_t heap_owner;             /* of its agent (heap.h) */
     jmp_buf death;                   /* target of _exit */
     uint32_t dies_in;                /* number of externally visible operations until it dies; 0: it does not */
-    bool storage_refused;            /* storage refuses this host */
-    uint64_t full_until_us;          /* it finds no room on storage until then */
-    uint64_t hangs_until_us;         /* calls to storage return at this time */
+    bool refused_by[PLACES];         /* storage refuses this host */
+    uint64_t full_until_us[PLACES];  /* it finds no room on storage until then */
+    uint64_t hangs_until_us[PLACES]; /* calls to storage return at this time */
     uint64_t clock_ahead_us;         /* how far its clock is ahead of the simulated time */
     int64_t wall_ahead_ms;           /* the same for its wall clock, which may also be behind */
     uint64_t stopped_until_us;       /* its agent does not run (SIGSTOP) */
@@ -291,8 +297,8 @@ void pressure_header(const struct slot_header *before, const struct slot_header 
 
 /* ---- files.c: storage -------------------------------------------------------------------------------------------- */
 
-/* True, with errno set, if the current host is cut off from storage. */
-bool storage_refuses(void);
+/* True, with errno set, if the current host is cut off from the place where this file is. */
+bool storage_refuses(int fd);
 /* Counts a call of the current host that asks storage for a name or a listing. */
 void storage_looked_up(void);
 int file_open(int dir_fd, const char *name, int flags);
@@ -477,11 +483,12 @@ struct job {
     uint64_t stagger_us; /* ranks reach a phase within this time */
     uint32_t save_every, store_every;
     uint32_t copies;
-    uint32_t kept; /* published versions that retention keeps */
+    uint32_t kept;                        /* published versions that retention keeps */
+    uint32_t archive_every, archive_kept; /* steps; versions */
     struct launch *launch;
     struct launch *second;         /* second launch, started during this one, that has no term yet */
     uint64_t committed, published; /* newest steps of this launch as reported to its trainers */
-    uint32_t launches, restores, commits, publishes;
+    uint32_t launches, restores, commits, publishes, archived;
     bool back;       /* the next launch has the layout of the saved versions */
     bool done, lost; /* lost: the saved versions are lost, and the loss was reported */
 };
@@ -619,6 +626,28 @@ void stored_resharded(struct launch *launch, struct version version);
 /* Text that names the newest damaged version newer than this one; NULL if there is none. */
 const char *stored_passed_over(struct version version);
 void judge_end(void);
+
+/* True if one of the versions that `next` lists supersedes it. */
+bool is_superseded(struct version version, bool (*next)(struct published_version *at), uint32_t kept);
+/* True if the version is in the line of history that ends at head. */
+bool is_ancestor(struct version version, struct version head);
+
+/* ---- judge_archive.c --------------------------------------------------------------------------------------------- */
+
+/* A version is published in save_dir. */
+void archive_saved(struct version version);
+/* As published_next, of what is in the archive. */
+bool archived_next(struct published_version *at);
+bool is_archived(struct version version);
+/* This version was restored: newer ones were given up. */
+void archive_restored(struct version version);
+/* The newest version that is guaranteed to be in the archive since then; VERSION_NONE: none. */
+struct version archive_promise(uint64_t since_us);
+/* The directory is renamed into the job's directory in the archive, under this name. */
+void judge_archived(const char *name, const struct file *dir);
+/* This name is removed from the job's directory in the archive. */
+void judge_unarchived(const char *name);
+void judge_archive_end(void);
 
 /* ---- scale.c, main.c --------------------------------------------------------------------------------------------- */
 

@@ -49,7 +49,7 @@ static bool move_part(struct moving *m, struct error *err)
         return turn == URING_STOPS;
     }
     uint32_t i = (uint32_t)(m->moved / URING_PART_BYTES);
-    if (pread(ask->fd, ask->place(ask->ctx, i), len, (off_t)m->moved) != (ssize_t)len || storage_refuses()) {
+    if (pread(ask->fd, ask->place(ask->ctx, i), len, (off_t)m->moved) != (ssize_t)len || storage_refuses(ask->fd)) {
         (void)error_set(err, TCK_ERR_IO, "%s: %m", ask->name);
         return true;
     }
@@ -62,7 +62,7 @@ static tck_status_t move(const struct uring_transfer *ask, struct error *err)
 {
     ssize_t n = ask->direction == URING_READ ? pread(ask->fd, ask->data, ask->bytes, 0)
                                              : pwrite(ask->fd, ask->data, ask->bytes, 0);
-    if (storage_refuses() || n < 0) {
+    if (storage_refuses(ask->fd) || n < 0) {
         return error_set(err, status_of_errno(errno), "%s: %m", ask->name);
     }
     if (ask->direction == URING_WRITE && fdatasync(ask->fd) < 0) {
@@ -78,8 +78,8 @@ static void on_moved(void *ctx)
     if (m->ended) {
         return;
     }
-    if (m->uring->host->hangs_until_us > sim.us) {
-        sim_after(m->uring->host->hangs_until_us - sim.us, m->uring->host, on_moved, m);
+    if (m->uring->host->hangs_until_us[AT_SAVE_DIR] > sim.us) {
+        sim_after(m->uring->host->hangs_until_us[AT_SAVE_DIR] - sim.us, m->uring->host, on_moved, m);
         return;
     }
     while (m->ask.place != NULL && m->moved < m->ask.bytes && outcome.code == TCK_OK) {

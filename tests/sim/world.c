@@ -50,7 +50,8 @@ bool sim_trait(enum trait trait)
         [TRAIT_NAMESAKES] = 10,     [TRAIT_TWINS_DIFFER] = 15, [TRAIT_LAST_DRAIN_FAILS] = 40,
         [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15,
         [TRAIT_FULL] = 4,           [TRAIT_POWER] = 8,         [TRAIT_CLOCK_JUMPS] = 8,
-        [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8,      [TRAIT_BUCKET] = 6};
+        [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8,      [TRAIT_BUCKET] = 6,
+        [TRAIT_ARCHIVE] = 12};
     static enum {
         UNKNOWN,
         ABSENT,
@@ -59,6 +60,9 @@ bool sim_trait(enum trait trait)
     uint64_t of[2] = {sim.seed, trait};
     if (sim.measure) {
         return trait == TRAIT_CATALOG; /* as in a real job without faults */
+    }
+    if (trait == TRAIT_ARCHIVE && sim.archives) {
+        return true;
     }
     if (trait == TRAIT_BUCKET && (sim.buckets || !bucket_is_built)) {
         return bucket_is_built;
