@@ -116,7 +116,7 @@ static tck_status_t accept_opened(struct archive *archive, struct error *err)
     if (status != TCK_OK) {
         persistent_free(archive->to);
         archive->to = NULL;
-        error_prefix(err, "archive_dir %s", archive->config.save_dir);
+        name_place(err, "archive_dir", archive->config.save_dir);
     }
     return status;
 }
@@ -124,7 +124,7 @@ static tck_status_t accept_opened(struct archive *archive, struct error *err)
 /* Of a call to the archive once it is open: returns the status; an error gets the archive's name. */
 static tck_status_t name_it(const struct archive *archive, tck_status_t status, struct error *err)
 {
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", archive->config.save_dir);
+    return status == TCK_OK ? TCK_OK : name_place(err, "archive_dir", archive->config.save_dir);
 }
 
 /* A directory that was removed or is mounted again is found by its path alone. */
@@ -208,7 +208,7 @@ static tck_status_t open_source(const struct archive *archive, struct version ve
     if (status == TCK_OK) {
         status = folder_open_file(dir_out, name, out, err);
     }
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s", archive->from->config->save_dir);
+    return status == TCK_OK ? TCK_OK : name_place(err, "save_dir", archive->from->config->save_dir);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): which file, and until when */

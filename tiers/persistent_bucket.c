@@ -80,6 +80,14 @@ tck_status_t persistent_may_be_shared(const struct persistent *p, struct error *
                : TCK_OK;
 }
 
+/* Which place and job an error is about. */
+static tck_status_t name_job(const struct persistent *p, struct error *err)
+{
+    const char *dir = p->config->save_dir;
+    bool named = strstr(err->text, dir) != NULL; /* by the request that has failed */
+    return error_prefix(err, "%s%s%s, job %s", persistent_key(p), named ? "" : " ", named ? "" : dir, p->config->job);
+}
+
 /* ---- open ------------------------------------------------------------------------------------------------------ */
 
 tck_status_t objects_open(struct persistent *p, struct object_store *store, struct error *err)
@@ -97,9 +105,7 @@ tck_status_t objects_open(struct persistent *p, struct object_store *store, stru
     if (status == TCK_OK) { /* in a command without a loop, too: it may claim a term */
         status = probe(p, err);
     }
-    return status == TCK_OK
-               ? TCK_OK
-               : error_prefix(err, "%s %s, job %s", persistent_key(p), p->config->save_dir, p->config->job);
+    return status == TCK_OK ? TCK_OK : name_job(p, err);
 }
 
 /* Leaves the job's folder closed if the store has nothing of the job. */
@@ -119,9 +125,7 @@ tck_status_t objects_find(struct persistent *p, struct object_store *store, stru
         }
         status = marker_find(p, err);
     }
-    return status == TCK_OK
-               ? TCK_OK
-               : error_prefix(err, "%s %s, job %s", persistent_key(p), p->config->save_dir, p->config->job);
+    return status == TCK_OK ? TCK_OK : name_job(p, err);
 }
 
 tck_status_t objects_open_load(struct persistent *p, struct object_store *store, struct error *err)
@@ -132,7 +136,7 @@ tck_status_t objects_open_load(struct persistent *p, struct object_store *store,
         status = folder_list(&p->second, &names, err);
     }
     if (status != TCK_OK) {
-        return error_prefix(err, "load_dir %s", p->config->load_dir);
+        return name_place(err, "load_dir", p->config->load_dir);
     }
     if (names.count == 0) {
         log_warn("load_dir %s has nothing of job %s: nothing to load from there", p->config->load_dir, p->config->job);

@@ -42,7 +42,7 @@ tck_status_t copy_read(const struct persistent *p, const struct copy_source *sou
                        const struct published_chunk *chunk, uint8_t *buffer, struct error *err)
 {
     tck_status_t status = published_chunk_read(source->from, chunk, buffer, err);
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "save_dir %s", p->terms->config->save_dir);
+    return status == TCK_OK ? TCK_OK : name_place(err, "save_dir", p->terms->config->save_dir);
 }
 
 static tck_status_t write_chunks(const struct persistent *p, const struct copy_source *source, int fd, uint8_t *buffer,

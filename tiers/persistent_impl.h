@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 
 struct kept_put;
+struct version_look;
 struct published_chunk;
 struct put;
 struct transfer;
@@ -180,6 +181,9 @@ static inline const char *persistent_key(const struct persistent *p)
     return p->terms == p ? "save_dir" : "archive_dir";
 }
 
+/* Puts "<key> <place>" before an error, or the key alone if the error names the place already: errors of a store of
+ * objects begin with its URL. Returns the code. */
+tck_status_t name_place(struct error *err, const char *key, const char *place);
 /* The directories of its published versions. */
 struct version_dirs persistent_dirs(const struct persistent *p);
 /* Returns the status; if it is an error, puts the version's name before its text. */
@@ -201,6 +205,10 @@ must_check tck_status_t prune_superseded(struct persistent *p, struct version pu
  * at none that is older. An error if a newer one cannot be read now. */
 must_check tck_status_t persistent_newest_good(struct persistent *p, struct version *out, uint64_t *wall_ms_out,
                                                struct error *err);
+/* Adds the candidate, with what a recovery needs of a good one's manifest; survey->candidates has room for it. False:
+ * no memory. */
+must_check bool survey_add(struct survey *survey, const struct published *which, const struct version_look *look);
+void candidate_free(struct candidate *candidate);
 /* persistent_survey of save_dir alone. */
 must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 /* The versions that are good; the caller frees them. Frees the survey, also when it fails. */

@@ -63,7 +63,7 @@ static tck_status_t open_save_dir(struct persistent *p, const struct persistent_
     struct object_store *store = NULL;
     tck_status_t status = find_store(p->config->save_dir, setup->save_store, &store, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "%s %s", persistent_key(p), p->config->save_dir);
+        return name_place(err, persistent_key(p), p->config->save_dir);
     }
     p->ops = store != NULL ? &objects_ops : &directory_ops;
     if (store != NULL) {
@@ -83,7 +83,7 @@ static tck_status_t open_load_dir(struct persistent *p, const struct persistent_
     tck_status_t status = find_store(dir, p->second_store, &store, err);
     p->second_store = NULL;
     if (status != TCK_OK) {
-        return error_prefix(err, "load_dir %s", dir);
+        return name_place(err, "load_dir", dir);
     }
     status = store != NULL ? objects_open_load(p, store, err) : dir_open_load(p, err);
     atomic_store(&p->second_open, status == TCK_OK && folder_is(&p->second));

@@ -129,12 +129,6 @@ static tck_status_t check_suffices(const struct survey *survey, struct version a
                                  archived.term, archived.step);
 }
 
-static void candidate_free(struct candidate *c)
-{
-    free(c->why);
-    free(c->shards);
-}
-
 /* If a version is in both, the one of better standing is kept; if they are equal, that in save_dir. Takes over the
  * candidates of both, also if it fails. */
 static tck_status_t merge(struct survey *saved, struct survey *second, struct error *err)
@@ -242,15 +236,6 @@ static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct su
     dirs.second = second_too && away.code == TCK_OK ? dirs.second : FOLDER_NONE;
     dirs.away = away;
     return survey_all(p, &dirs, out, err);
-}
-
-void survey_free(struct survey *survey)
-{
-    for (size_t i = 0; i < survey->count; i++) {
-        candidate_free(&survey->candidates[i]);
-    }
-    free(survey->candidates);
-    *survey = (struct survey){0};
 }
 
 tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err)

@@ -169,7 +169,7 @@ tck_status_t second_find(struct persistent *p, struct error *err)
     bool objects = path_is_url(dir) || p->second_store != NULL || p->second.objects != NULL;
     tck_status_t status = objects ? find_objects(p, err) : find_directory(p, err);
     pthread_mutex_unlock(&p->second_lock);
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "archive_dir %s", dir);
+    return status == TCK_OK ? TCK_OK : name_place(err, "archive_dir", dir);
 }
 
 /* ---- what is done there ---------------------------------------------------------------------------------------- */

@@ -176,6 +176,12 @@ static tck_status_t list_names(const struct folder *job, struct names *out, stru
     return job->objects != NULL ? list_published(job, out, err) : folder_list(job, out, err);
 }
 
+/* Puts the job's directory before an error, unless it begins with its URL already. */
+static tck_status_t name_dir(struct error *err, const char *dir, const char *job)
+{
+    return strncmp(err->text, dir, strlen(dir)) == 0 ? err->code : error_prefix(err, "%.200s/%s", dir, job);
+}
+
 /* ---- all ------------------------------------------------------------------------------------------------------- */
 
 static tck_status_t list_dir(const struct folder *job, bool from_second, struct version_list *list, struct error *err)
@@ -214,7 +220,7 @@ tck_status_t version_archived(const struct version_dirs *dirs, uint64_t forgotte
     struct archive_note note;
     tck_status_t status = archive_note_read(&dirs->save, dirs->second_dir, &note, err);
     *out = status == TCK_OK && note.newest.term > forgotten ? note.newest : VERSION_NONE;
-    return status == TCK_OK ? TCK_OK : error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
+    return status == TCK_OK ? TCK_OK : name_dir(err, dirs->save_dir, dirs->job);
 }
 
 static tck_status_t list_second(const struct version_dirs *dirs, struct version_list *list, struct error *err)
@@ -224,7 +230,7 @@ static tck_status_t list_second(const struct version_dirs *dirs, struct version_
     if (why.code == TCK_OK && folder_is(&dirs->second)) {
         why.code = list_dir(&dirs->second, true, list, &why);
         if (why.code != TCK_OK) {
-            error_prefix(&why, "%.200s/%s", dirs->second_dir, dirs->job);
+            (void)name_dir(&why, dirs->second_dir, dirs->job);
         }
     }
     if (why.code != TCK_OK && dirs->second_may_be_away) {
@@ -243,7 +249,7 @@ tck_status_t version_list(const struct version_dirs *dirs, struct version_list *
     struct version_list list = {0};
     tck_status_t status = !folder_is(&dirs->save) ? TCK_OK : list_dir(&dirs->save, false, &list, err);
     if (status != TCK_OK) {
-        error_prefix(err, "%.200s/%s", dirs->save_dir, dirs->job);
+        (void)name_dir(err, dirs->save_dir, dirs->job);
     } else {
         status = list_second(dirs, &list, err);
     }

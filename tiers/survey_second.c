@@ -20,26 +20,6 @@ struct look {
     struct error error;
 };
 
-bool survey_add(struct survey *survey, const struct published *which, const struct version_look *look)
-{
-    struct candidate c = {.which = *which, .standing = look->standing};
-    if (look->standing != STANDING_GOOD) {
-        c.why = strdup(look->why.text);
-    } else {
-        c.layout = look->manifest.layout;
-        c.shard_count = look->manifest.file_count;
-        c.shards = calloc((size_t)c.shard_count + 1, sizeof(*c.shards));
-        for (uint32_t i = 0; c.shards != NULL && i < c.shard_count; i++) {
-            c.shards[i] = look->manifest.files[i].shard;
-        }
-    }
-    if (c.why == NULL && c.shards == NULL) {
-        return false;
-    }
-    survey->candidates[survey->count++] = c;
-    return true;
-}
-
 static int newest_first(const void *key, const void *element)
 {
     const struct version *wanted = key, *other = element;

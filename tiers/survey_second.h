@@ -7,10 +7,6 @@
 #include "tiers/persistent_impl.h"
 #include "tiers/published_versions.h"
 
-/* Adds the candidate, with what a recovery needs of a good one's manifest; survey->candidates has room for it. False:
- * no memory. */
-must_check bool survey_add(struct survey *survey, const struct published *which, const struct version_look *look);
-
 /* saved: the survey of save_dir; versions that are good there are left out, and those that it has forgotten. Sets *out,
  * for survey_free, to what is in dirs->second. An error: it cannot be listed, or hangs. *gone_out: a version was
  * deleted meanwhile, so that its successor may not be in the list. */

@@ -38,6 +38,7 @@ fails() {
     none_ends_well "$1: the job starts"
     must_say 0 "^ERROR attach: .*$2"
     [ "$(grep -c '^ERROR' "$work/out.$launch.0")" = 1 ] || die "$1: $(out 0)"
+    ! grep -qE "^ERROR.*$save_dir.*$save_dir" "$work/out.$launch.0" || die "$1: the URL comes twice: $(out 0)"
     [ $((SECONDS - begun)) -le $prompt_s ] || die "$1: the error came after $((SECONDS - begun)) s"
     for command in ls "verify published" "prune --keep 1" "forget --dry-run" doctor; do
         got=0
