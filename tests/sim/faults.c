@@ -149,6 +149,34 @@ static void storage_fills(void)
     storage("is full for", fill);
 }
 
+/* What was saved last is then in the archive alone, if it is there. */
+static void need_archive(void *unused)
+{
+    (void)unused;
+    if (job.done) {
+        return;
+    }
+    faults.count++;
+    faults_last(sim.us);
+    sim_log("all machines are lost, and a version in save_dir is damaged");
+    doubts_tear();
+    if (sim_chance(40)) { /* and cannot be read for a while, which starts have to wait for */
+        storage("of the archive refuses", refuse_archive);
+    }
+    for (uint32_t i = 0; i < sim.host_count; i++) {
+        host_lose(&sim.hosts[i], sim_between(200, 1500) * MS);
+    }
+}
+
+void faults_archived(void)
+{
+    static bool done;
+    if (!done && faults.any && !sim_trait(TRAIT_BUCKET) && sim_chance(50)) {
+        done = true;
+        sim_after(sim_between(10, 500) * MS, NULL, need_archive, NULL);
+    }
+}
+
 static void archive_fails(void)
 {
     static void (*const fault[])(struct host * host, uint64_t for_us) = {refuse_archive, fill_archive, hang_archive};

@@ -683,7 +683,10 @@ void judge_restored(struct launch *launch)
 
 void judge_unrecoverable(const struct launch *launch, const struct error *err)
 {
-    (void)launch;
+    if (!version_none(archive_promise(launch->began_us))) {
+        sim_violation("the saved versions are reported as lost, although step %" PRIu64 " is in the archive: %s",
+                      archive_promise(launch->began_us).step, err->text);
+    }
     if (is_promised() || anchor_survives() || !version_none(stored_promise())) {
         sim_violation("a committed version is reported as lost after %u lost machines: %s", losses, err->text);
     }

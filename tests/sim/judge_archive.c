@@ -111,6 +111,7 @@ void judge_archived(const char *name, const struct file *dir)
     archived_us = sim.us;
     promised = version_cmp(version, promised) > 0 ? version : promised;
     job.archived++;
+    faults_archived();
     if (!was_saved(version)) {
         sim_violation("step %" PRIu64 " of term %" PRIu64 " is in the archive, and never was in save_dir", version.step,
                       version.term);

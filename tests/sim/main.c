@@ -5,8 +5,8 @@
  *   sim --scale NODES [--ranks RANKS_PER_NODE] [--json]
  *
  * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
- * until the first violation. --buckets: storage is a bucket in all of them, not just in some; --archives: all of them have
- * an archive. Exit status 1 if there was a violation. */
+ * until the first violation. --buckets: storage is a bucket in all of them, not just in some; --archives: all of them
+ * have an archive. Exit status 1 if there was a violation. */
 #include "sim.h"
 
 #include "heap.h"

@@ -316,6 +316,8 @@ const struct entry *doubts_list(const struct file *dir);
 void doubts_claimed(const struct file *dir);
 bool doubts_of_notes(void);
 void doubts_plan(void);
+/* Damages a published version, mostly the newest one. */
+void doubts_tear(void);
 /* Damages something on storage, or makes it unreadable until then. */
 void doubts_strike(uint64_t until_us);
 
@@ -678,6 +680,8 @@ uint64_t faults_interrupt(struct host *from, struct host *to, const void *chunk)
 void faults_strike_last(struct host *coordinator);
 /* This host's agent forms a term and requests the others' inventories. */
 void faults_strike_recovery(struct host *coordinator);
+/* A version was copied to the archive. */
+void faults_archived(void);
 /* Registers that a fault ends at this time. */
 void faults_last(uint64_t us);
 

@@ -150,7 +150,7 @@ static void tear_file(struct file *file, bool only_cut)
     }
 }
 
-static void tear_version(void)
+void doubts_tear(void)
 {
     struct version version;
     struct entry *entry = choose_version(&version);
@@ -239,7 +239,7 @@ void doubts_strike(uint64_t until_us)
     case 0:
     case 1:
     case 2:
-        tear_version();
+        doubts_tear();
         break;
     case 3:
     case 4:
