@@ -284,8 +284,7 @@ static void hint_at_certificate(const struct run *r, char *out, size_t cap)
         [HTTP_TRUSTED] = "",
         [HTTP_DISTRUSTED] =
             "it cannot be verified; if its CA is your own, AWS_CA_BUNDLE has to name a file with that CA",
-        [HTTP_UNKNOWN_ISSUER] = "it was issued by a CA that is not trusted here; AWS_CA_BUNDLE has to name a file with "
-                                "that CA",
+        [HTTP_UNKNOWN_ISSUER] = "it was issued by a CA unknown here; AWS_CA_BUNDLE has to name a file with that CA",
         [HTTP_OUT_OF_DATE] = "it has expired or is not valid yet; renew it, or set this machine's clock",
         [HTTP_OTHER_NAME] = "it is for another host; AWS_ENDPOINT_URL_S3 has to have a name that is in it",
         [HTTP_NO_BUNDLE] = "there is nothing to verify it with; AWS_CA_BUNDLE has to name a file of certificates"};
