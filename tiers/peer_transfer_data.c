@@ -31,6 +31,19 @@ static bool is_paced(const struct transfer *transfer)
     return transfer->own && transfer->peer->peers->setup.pace.take != NULL;
 }
 
+/* Chunks are counted as if they ended in their order. What was begun later waits for its turn: transfers_pump. */
+static void count_sent(const struct transfer *transfer)
+{
+    uint32_t chunk = transfer->next_chunk - transfer->moving - 1;
+
+    progress_add(transfer->item.progress, chunk_size(transfer->offer.image_bytes, chunk));
+    for (const struct transfer *later = transfer->next; later != NULL; later = later->next) {
+        if (later->peer == transfer->peer && later->own && later->sending && later->next_chunk == 0) {
+            progress_queued(later->item.progress);
+        }
+    }
+}
+
 static void on_pushed(void *ctx, bool ok)
 {
     struct transfer *transfer = ctx;
@@ -40,6 +53,7 @@ static void on_pushed(void *ctx, bool ok)
     peer->pushing--;
     peer->peers->ended_any = true;
     if (ok) {
+        count_sent(transfer);
         transfer_note_progress(transfer);
     } else {
         transfer->stalled = true;

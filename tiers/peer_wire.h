@@ -10,7 +10,7 @@
 #include "base/schema.h"
 #include "tiers/peer.h"
 
-#define PEER_FORMAT        13
+#define PEER_FORMAT        14
 #define WIRE_MAGIC         UINT32_C(0x70636b74)    /* "tkcp" */
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */

@@ -20,7 +20,7 @@ struct tier_item {
     uint8_t *image;            /* get: filled; put: read */
     uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
     struct hash128 root;       /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
-    struct progress *progress; /* of calls to storage; the caller's until done. NULL: not tracked */
+    struct progress *progress; /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
 };
 
 /* Throttles puts, so that they disturb the training as little as possible. All in the loop's thread. */

@@ -3,6 +3,7 @@
 #include "agent/actions.h"
 
 #include "agent/drain/drain.h"
+#include "agent/driver/moving.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
@@ -65,6 +66,7 @@ static void write_header(struct term_context *tc, const struct action *a)
 
 /* Computes the digests of one slot in a pool thread. */
 struct digest_op {
+    struct moving moving;
     struct term_context *tc;
     uint32_t slot;
     struct version version;
@@ -79,7 +81,7 @@ static void digest_work(void *ctx)
 {
     struct digest_op *op = ctx;
     failpoint(digest, begun);
-    op->root = digest_image(op->image, op->image_bytes, op->crcs);
+    op->root = digest_image_counted(op->image, op->image_bytes, op->crcs, &op->moving.progress);
     failpoint(digest, made);
     failpoint_bytes(digest, image, (uint8_t *)(uintptr_t)op->image, op->image_bytes);
 }
@@ -109,6 +111,7 @@ static void digest_done(void *ctx, bool canceled)
                           .ok = !canceled && matches_device_digests(op),
                           .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
     op->tc->needs.agent->tally.digested_bytes += event.ok ? op->image_bytes : 0;
+    moving_end(&op->moving);
     driver_step_node(op->tc, &event);
     free(op);
     slot_op_end(slot_ops);
@@ -121,7 +124,8 @@ static void verify(struct term_context *tc, const struct action *a)
     struct digest_op *op = calloc(1, sizeof(*op));
     slot_op_begin(tc->needs.agent->slot_ops);
     if (op != NULL) {
-        *op = (struct digest_op){.tc = tc,
+        *op = (struct digest_op){.moving = {.slot = a->slot, .node = NONE32, .version = a->version},
+                                 .tc = tc,
                                  .slot = a->slot,
                                  .version = a->version,
                                  .image = segment_image(d->segment, k),
@@ -135,12 +139,15 @@ static void verify(struct term_context *tc, const struct action *a)
         struct event event = {.type = EVENT_VERIFIED, .slot = a->slot, .version = a->version, .ok = false};
         driver_step_node(tc, &event);
         slot_op_end(tc->needs.agent->slot_ops);
+        return;
     }
+    moving_begin(tc, &op->moving);
 }
 
 /* ---- replicas ------------------------------------------------------------------------------------------------ */
 
 struct replica_op {
+    struct moving moving;
     struct term_context *tc;
     struct tier_item item;
     uint32_t node, shard, slot;
@@ -185,6 +192,7 @@ static void replica_done(void *ctx, const struct error *outcome)
                  op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
     }
     pacing_end(op->tc->needs.agent->pacing, LANE_COPIES);
+    moving_end(&op->moving);
     replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : refusal_of(outcome->code));
     pin(op->tc, op->slot, EVENT_UNPIN);
     free(op);
@@ -200,13 +208,18 @@ static void replicate(struct term_context *tc, const struct action *a)
     slot_op_begin(tc->needs.agent->slot_ops);
     pin(tc, a->slot, EVENT_PIN);
     if (op != NULL) {
-        *op = (struct replica_op){.tc = tc, .node = a->node, .shard = a->shard, .slot = a->slot};
+        *op = (struct replica_op){.moving = {.slot = a->slot, .node = a->node, .version = a->version},
+                                  .tc = tc,
+                                  .node = a->node,
+                                  .shard = a->shard,
+                                  .slot = a->slot};
         op->item = (struct tier_item){.version = a->version,
                                       .shard = segment_info(d->segment).shard,
                                       .image_bytes = segment_info(d->segment).image_bytes,
                                       .image = segment_image(d->segment, k),
                                       .crcs = segment_crcs(d->segment, k),
-                                      .root = node_slot(tc->node, a->slot)->root};
+                                      .root = node_slot(tc->node, a->slot)->root,
+                                      .progress = &op->moving.progress};
     }
     pacing_begin(tc->needs.agent->pacing, LANE_COPIES, a->version, segment_info(d->segment).image_bytes);
     if (op == NULL || tc->peers[a->node] == NULL ||
@@ -218,7 +231,9 @@ static void replicate(struct term_context *tc, const struct action *a)
         replica_event(tc, &failed, false, REFUSAL_HOLDER_LOST);
         pin(tc, a->slot, EVENT_UNPIN);
         slot_op_end(tc->needs.agent->slot_ops);
+        return;
     }
+    moving_begin(tc, &op->moving);
 }
 
 /* ---- answers to trainers ------------------------------------------------------------------------------------- */
@@ -435,12 +450,36 @@ void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg
     free(early.roots);
 }
 
+/* Once for each version, although the report is repeated. */
+static void log_stuck(struct term_context *tc, const struct action *a)
+{
+    char lacks[STUCK_TEXT];
+    if (a->refusal != REFUSAL_TIMED_OUT || version_is(a->version, tc->stuck)) {
+        return;
+    }
+    tc->stuck = a->version;
+    moving_lacks(tc, a->version, lacks);
+    log_warn("version %" PRIu64 ".%" PRIu64
+             " is given up, since nothing of it moved for %.1f s (version_timeout_ms): %s",
+             a->version.term, a->version.step, tc->setup.version_timeout_ms / 1e3, lacks);
+}
+
 static void send_refused(struct term_context *tc, const struct action *a)
 {
+    log_stuck(tc, a);
     struct wire_refused m = {.term = tc->world.term, .version = a->version, .refusal = (uint8_t)a->refusal};
     struct writer w = writer_new(0);
     wire_refused_encode(&m, &w);
     rpc_send_coordinator(tc, WIRE_REFUSED, &w);
+    writer_free(&w);
+}
+
+static void send_progress(struct term_context *tc, const struct action *a)
+{
+    struct wire_progress m = {.term = tc->world.term, .version = a->version};
+    struct writer w = writer_new(0);
+    wire_progress_encode(&m, &w);
+    rpc_send_coordinator(tc, WIRE_PROGRESS, &w);
     writer_free(&w);
 }
 
@@ -474,6 +513,9 @@ void actions_carry_out(struct term_context *tc, const struct action *a)
         break;
     case ACTION_SEND_REFUSED:
         send_refused(tc, a);
+        break;
+    case ACTION_SEND_PROGRESS:
+        send_progress(tc, a);
         break;
     case ACTION_DRAIN:
         drain_begin(tc->needs.agent->drain, tc, a);

@@ -5,6 +5,7 @@
 #include "agent/client_requests.h"
 #include "agent/drain/archiver.h"
 #include "agent/drain/drain.h"
+#include "agent/driver/moving.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
@@ -101,6 +102,7 @@ static void on_tick(void *ctx)
         }
     }
     if (tc != NULL && !tc->closed) {
+        moving_report(tc);
         driver_tick(tc);
         writers_check(&agent->writers);
         rpc_registered_tick(tc);

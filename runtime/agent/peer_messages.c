@@ -156,6 +156,15 @@ static void handle_refused(struct term_context *tc, uint32_t node, const void *d
     recover_refused(tc->needs.agent->recoveries, tc, (enum refusal)m.refusal);
 }
 
+static void handle_progress(struct term_context *tc, uint32_t node, const void *data, size_t len)
+{
+    struct wire_progress m;
+    if (wire_progress_decode(data, len, &m) == TCK_OK) {
+        struct event event = {.type = EVENT_PROGRESS, .node = node, .version = m.version};
+        driver_step_coordinator(tc, &event);
+    }
+}
+
 static void handle_fetched(struct term_context *tc, uint32_t node, const void *data, size_t len)
 {
     struct wire_fetched m;
@@ -196,6 +205,9 @@ static void handle_as_coordinator(struct term_context *tc, uint32_t node, uint16
         break;
     case WIRE_REFUSED:
         handle_refused(tc, node, data, len);
+        break;
+    case WIRE_PROGRESS:
+        handle_progress(tc, node, data, len);
         break;
     case WIRE_DRAINED:
         drain_handle_drained(tc->needs.agent->drain, tc, node, data, len);
@@ -445,7 +457,7 @@ static uint32_t round_ms(const struct config *config)
     return (back_ms < HOLDER_ANSWER_MS ? (uint32_t)back_ms : HOLDER_ANSWER_MS) / 4 * 3;
 }
 
-/* A version that is undecided for longer is aborted, whatever its copies do. */
+/* A copy of which nothing moves for longer belongs to a version that is aborted. */
 static uint32_t held_timeout_ms(const struct config *config)
 {
     uint32_t moving_ms = 3 * config->peer_timeout_ms;

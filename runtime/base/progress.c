@@ -52,6 +52,13 @@ void progress_add(struct progress *p, uint64_t bytes)
     }
 }
 
+void progress_queued(struct progress *p)
+{
+    if (p != NULL) {
+        stamp(p);
+    }
+}
+
 void progress_moved(void)
 {
     if (current != NULL) {

@@ -25,6 +25,8 @@ void progress_begin(struct progress *p);
 void progress_end(struct progress *p);
 /* So many more bytes have arrived. May be called by any thread. NULL: the work is not watched. */
 void progress_add(struct progress *p, uint64_t bytes);
+/* The work waits for its turn behind other work, which has moved. NULL: the work is not watched. */
+void progress_queued(struct progress *p);
 /* The work of this thread has made progress; harmless if it has none. */
 void progress_moved(void);
 

@@ -2,6 +2,11 @@
  * Commits a version when every node is ready, and aborts it at the first refusal, time-out or newer commit. Runs one
  * drain at a time.
  *
+ * A version times out if no node that is not ready has reported progress for version_timeout_ms, neither of it nor of
+ * an older one, for whose links and slots it may be waiting. Progress is enough, without a limit to the whole: a node
+ * counts each piece of a version once (node_state.h), so no version stays undecided for ever, and any limit in seconds
+ * would be too short for some state on some link, of which then no version would ever be committed.
+ *
  * If a version for storage is aborted, the next commit is drained in its place. Otherwise a job whose storage interval
  * coincides with refusals would never publish anything. After a failed drain the newest commit is drained again, after
  * a pause that doubles while drains keep failing. It does not wait for a commit: after the training's last step there
@@ -13,7 +18,7 @@
  * skipped (decision.not_before), so that the next version that is begun has all nodes, slots and links to itself for
  * the time of one save. If that one is missed as well, the next one has them for two saves, then four, eight. A
  * commit halves the number again. The step is named in advance, so that all nodes begin the same one. No node waits
- * for a step that never comes: a version that is alone has version_timeout_ms, after which any step may be begun. */
+ * for a step that never comes: version_timeout_ms after the version that is alone has moved last, any may be begun. */
 #include "core/coordinator.h"
 #include <string.h>
 
@@ -22,7 +27,7 @@
 
 /* An undecided version, at the same index as in decision.open. */
 struct open_version {
-    uint64_t deadline_ms;
+    uint64_t moved_ms; /* when progress was reported last */
     bool to_storage;
     uint32_t ready_count;
     bool *ready; /* per node */
@@ -61,7 +66,7 @@ struct coordinator *coordinator_init(void *memory, const struct coordinator_setu
     c->drained = bits;
     for (uint32_t i = 0; i < CORE_OPEN_MAX; i++) {
         c->open[i].ready = bits + (size_t)(i + 1) * setup->node_count;
-        c->open[i].deadline_ms = now_ms + setup->version_timeout_ms;
+        c->open[i].moved_ms = now_ms;
     }
     if (decision != NULL && decision->term == setup->term) {
         c->decision = *decision;
@@ -141,7 +146,7 @@ static void hold_back_at_most(struct coordinator *c, uint32_t skipped)
     }
 }
 
-/* The version that was alone has used up its time; saves now come later than before, or at other steps. */
+/* The version that was alone has stopped or is decided; saves now come later than before, or at other steps. */
 static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
@@ -176,7 +181,7 @@ static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
     uint32_t index = d->open_count++;
     struct open_version *o = &c->open[index];
     memset(o->ready, 0, c->setup->node_count);
-    *o = (struct open_version){.deadline_ms = now_ms + c->setup->version_timeout_ms, .ready = o->ready};
+    *o = (struct open_version){.moved_ms = now_ms, .ready = o->ready};
     d->open[index] = step;
     hold_back(c, now_ms);
     return index;
@@ -291,6 +296,15 @@ static void on_begin(struct coordinator *c, const struct event *e)
     }
 }
 
+/* Of the version at this index; newer ones may have been waiting for it. */
+static void note_progress(struct coordinator *c, uint32_t index, uint64_t now_ms)
+{
+    for (uint32_t i = index; i < c->decision.open_count; i++) {
+        c->open[i].moved_ms = now_ms;
+    }
+    c->held_until_ms = now_ms + c->setup->version_timeout_ms;
+}
+
 static void on_ready(struct coordinator *c, const struct event *e)
 {
     uint32_t index = open_find(c, e->version.step, e->now_ms);
@@ -303,10 +317,22 @@ static void on_ready(struct coordinator *c, const struct event *e)
     }
     struct open_version *o = &c->open[index];
     o->to_storage |= e->to_storage;
+    if (!o->ready[e->node]) {
+        note_progress(c, index, e->now_ms);
+    }
     o->ready_count += !o->ready[e->node];
     o->ready[e->node] = true;
     if (o->ready_count == c->setup->node_count) {
         commit(c, index);
+    }
+}
+
+static void on_progress(struct coordinator *c, const struct event *e)
+{
+    for (uint32_t i = 0; i < c->decision.open_count; i++) {
+        if (c->decision.open[i] == e->version.step && !c->open[i].ready[e->node]) {
+            note_progress(c, i, e->now_ms);
+        }
     }
 }
 
@@ -390,7 +416,7 @@ static void on_base_lost(struct coordinator *c, struct version base)
 static void on_tick(struct coordinator *c, uint64_t now_ms)
 {
     for (uint32_t i = c->decision.open_count; i > 0; i--) {
-        if (now_ms >= c->open[i - 1].deadline_ms) {
+        if (now_ms >= c->open[i - 1].moved_ms + c->setup->version_timeout_ms) {
             open_miss(c, i - 1);
         }
     }
@@ -417,6 +443,8 @@ static void dispatch(struct coordinator *c, const struct event *e)
         on_ready(c, e);
     } else if (e->type == EVENT_REFUSED && from_member && of_term) {
         on_refused(c, e);
+    } else if (e->type == EVENT_PROGRESS && from_member && of_term) {
+        on_progress(c, e);
     } else if (e->type == EVENT_DRAINED && from_member) {
         on_drained(c, e);
     } else if (e->type == EVENT_PUBLISHED) {

@@ -10,7 +10,7 @@ struct coordinator_setup {
     uint64_t term;
     uint32_t node_count;
     struct hash128 layout;
-    uint32_t version_timeout_ms;
+    uint32_t version_timeout_ms;                 /* without progress */
     uint32_t drain_pause_ms, drain_pause_max_ms; /* after one failed drain, and after many */
     const bool *drains;                          /* node_count entries: has a part in every drain */
 };

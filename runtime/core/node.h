@@ -40,8 +40,8 @@ struct node_setup {
     uint32_t rank_count; /* trainers of this node */
     uint32_t shard_count;
     const struct node_shard *shards; /* slots are numbered consecutively over all shards, shard 0's first */
-    uint32_t version_timeout_ms;
-    uint32_t retry_ms; /* READY, REFUSED and failed replicas are repeated after this */
+    uint32_t version_timeout_ms;     /* without progress */
+    uint32_t retry_ms;               /* READY, REFUSED and failed replicas are repeated after this */
 };
 
 struct node;
@@ -65,6 +65,14 @@ const struct slot *node_slot(const struct node *node, uint32_t slot);
 /* The slot of this shard (index into setup.shards) with this version, NONE32 if none: a slot in quarantine counts as
  * having no version. */
 uint32_t node_slot_of(const struct node *node, uint32_t shard, struct version version);
+/* For what a version that this node saves waits first: LACKS_BEGIN and LACKS_SEAL of a rank (local), LACKS_DIGESTS of a
+ * shard (index into setup.shards), LACKS_COPY of that shard at a node. LACKS_NOTHING: it is ready, or unknown. */
+enum lack { LACKS_NOTHING, LACKS_BEGIN, LACKS_SEAL, LACKS_DIGESTS, LACKS_COPY };
+struct lacking {
+    enum lack lack;
+    uint32_t rank, shard, node;
+};
+struct lacking node_lacks(const struct node *node, struct version version);
 /* Whether the newest decision that this node knows still asks for this attempt to drain a version. */
 bool node_drain_wanted(const struct node *node, struct version version, uint64_t attempt);
 /* Index into setup.shards of a shard of the world, NONE32 if it has no duty here. */

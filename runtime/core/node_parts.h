@@ -14,6 +14,7 @@ void save_abandon(struct node *n, const struct event *e, struct actions *out);
 void save_rank_lost(struct node *n, const struct event *e, struct actions *out);
 void save_verified(struct node *n, const struct event *e, struct actions *out);
 void save_replica(struct node *n, const struct event *e, struct actions *out);
+void save_moved(struct node *n, const struct event *e);
 void save_node_down(struct node *n, uint32_t node, struct actions *out);
 /* This node will not (any more) report v as protected; it repeats that to the coordinator until v is decided. */
 void save_refuse(struct node *n, struct version v, enum refusal refusal, struct actions *out);

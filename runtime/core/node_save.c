@@ -5,14 +5,22 @@
 
 #include <string.h>
 
-static struct save *save_find(struct node *n, struct version v)
+#define REPORTS_PER_TIMEOUT 8 /* of progress, to the coordinator */
+
+static uint32_t save_index(const struct node *n, struct version v)
 {
-    for (int i = 0; i < NODE_SAVES; i++) {
+    for (uint32_t i = 0; i < NODE_SAVES; i++) {
         if (version_is(n->saves[i].version, v)) {
-            return &n->saves[i];
+            return i;
         }
     }
-    return NULL;
+    return NONE32;
+}
+
+static struct save *save_find(struct node *n, struct version v)
+{
+    uint32_t i = save_index(n, v);
+    return i == NONE32 ? NULL : &n->saves[i];
 }
 
 struct save *save_open(struct node *n, struct version v)
@@ -25,9 +33,19 @@ struct save *save_open(struct node *n, struct version v)
     if (s != NULL) {
         uint8_t *ranks = s->ranks;
         memset(ranks, RANK_IDLE, n->setup->rank_count);
-        *s = (struct save){.version = v, .ranks = ranks, .deadline_ms = n->now_ms + n->setup->version_timeout_ms};
+        *s = (struct save){.version = v, .ranks = ranks, .moved_ms = n->now_ms};
     }
     return s;
+}
+
+/* Newer versions may have been waiting for it. */
+static void moved(struct node *n, struct save *s)
+{
+    for (int i = 0; i < NODE_SAVES; i++) {
+        bool newer = n->saves[i].version.step >= s->version.step;
+        n->saves[i].moved_ms = newer ? n->now_ms : n->saves[i].moved_ms;
+    }
+    s->unreported = true;
 }
 
 static void tell(struct version v, enum stage stage, struct actions *out)
@@ -118,6 +136,7 @@ static void grant(struct node *n, struct save *s, uint32_t rank, bool to_storage
         }
     }
     s->ranks[rank] = RANK_FILLING;
+    moved(n, s);
     struct action *a = action_add(out, ACTION_GRANT);
     a->rank = rank;
     a->version = s->version;
@@ -212,39 +231,45 @@ void save_begin(struct node *n, const struct event *e, struct actions *out)
     refuse_passed_over(n, e->rank, v.step, out);
 }
 
-static bool all_sealed(const struct node *n, const struct save *s)
-{
-    for (uint32_t r = 0; r < n->setup->rank_count; r++) {
-        if (s->ranks[r] != RANK_SEALED) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool shard_protected(const struct node *n, uint32_t shard, struct version v)
+static struct lacking shard_lacks(const struct node *n, uint32_t shard, struct version v)
 {
     uint32_t slot = node_slot_of(n, shard, v);
     if (slot == NONE32 || n->slots[slot].state != SLOT_VERIFIED) {
-        return false;
+        return (struct lacking){.lack = LACKS_DIGESTS, .shard = shard};
     }
     for (uint32_t h = 0; h < n->setup->shards[shard].holder_count; h++) {
         if (n->copies[slot][h].state != COPY_ACKED) {
-            return false;
+            return (struct lacking){.lack = LACKS_COPY, .shard = shard, .node = n->setup->shards[shard].holders[h]};
         }
     }
-    return true;
+    return (struct lacking){0};
+}
+
+struct lacking node_lacks(const struct node *n, struct version v)
+{
+    struct lacking lacking = {0};
+    uint32_t i = save_index(n, v);
+    if (i == NONE32) {
+        return lacking;
+    }
+    for (uint32_t r = 0; r < n->setup->rank_count; r++) {
+        if (n->saves[i].ranks[r] != RANK_SEALED) {
+            enum lack lack = n->saves[i].ranks[r] == RANK_IDLE ? LACKS_BEGIN : LACKS_SEAL;
+            return (struct lacking){.lack = lack, .rank = r};
+        }
+    }
+    for (uint32_t s = 0; s < n->setup->shard_count && lacking.lack == LACKS_NOTHING; s++) {
+        if (n->setup->shards[s].storing_rank != NONE32) {
+            lacking = shard_lacks(n, s, v);
+        }
+    }
+    return lacking;
 }
 
 static void ready_if_protected(struct node *n, struct save *s, struct actions *out)
 {
-    if (s->ready || s->refusal != REFUSAL_NONE || !all_sealed(n, s)) {
+    if (s->ready || s->refusal != REFUSAL_NONE || node_lacks(n, s->version).lack != LACKS_NOTHING) {
         return;
-    }
-    for (uint32_t i = 0; i < n->setup->shard_count; i++) {
-        if (n->setup->shards[i].storing_rank != NONE32 && !shard_protected(n, i, s->version)) {
-            return;
-        }
     }
     s->ready = true;
     tell(s->version, STAGE_PROTECTED, out);
@@ -318,6 +343,7 @@ void save_seal(struct node *n, const struct event *e, struct actions *out)
     }
     if (s != NULL && s->ranks[e->rank] == RANK_FILLING) {
         s->ranks[e->rank] = RANK_SEALED;
+        moved(n, s);
         ready_if_protected(n, s, out); /* a rank may have nothing of its own to store */
     } else {
         tell_again(n, s, v, out);
@@ -376,6 +402,7 @@ void save_verified(struct node *n, const struct event *e, struct actions *out)
     if (s == NULL || s->refusal != REFUSAL_NONE || n->slots[e->slot].state != SLOT_VERIFIED) {
         return;
     }
+    moved(n, s);
     for (uint32_t h = 0; h < node_shard_of_slot(n, e->slot)->holder_count; h++) {
         replicate(n, e->slot, h, out);
     }
@@ -415,6 +442,7 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
     }
     if (e->ok && hash128_is(e->root, n->slots[slot].root)) {
         copy->state = COPY_ACKED;
+        moved(n, s);
         ready_if_protected(n, s, out);
         return;
     }
@@ -422,6 +450,34 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
     copy->retry_ms = n->now_ms + n->setup->retry_ms;
     if (!refusal_may_heal(e->refusal)) {
         save_refuse(n, e->version, e->refusal, out);
+    }
+}
+
+/* Whether the copy got further than any attempt before, or waits for its turn. What it waits for was begun before it,
+ * and ends. */
+static bool copy_moved(struct node *n, const struct event *e)
+{
+    const struct node_shard *shard = node_shard_of_slot(n, e->slot);
+    for (uint32_t h = 0; h < shard->holder_count; h++) {
+        struct copy *copy = &n->copies[e->slot][h];
+        if (shard->holders[h] == e->node && copy->state == COPY_SENDING) {
+            bool further = e->bytes > copy->sent;
+            copy->sent = further ? e->bytes : copy->sent;
+            return further || e->waits;
+        }
+    }
+    return false;
+}
+
+void save_moved(struct node *n, const struct event *e)
+{
+    const struct slot *slot = &n->slots[e->slot];
+    struct save *s = version_is(slot->version, e->version) ? save_find(n, e->version) : NULL;
+    if (s == NULL) {
+        return;
+    }
+    if (e->node == NONE32 ? slot->state == SLOT_SEALED : copy_moved(n, e)) {
+        moved(n, s);
     }
 }
 
@@ -475,6 +531,37 @@ static void retry_slot(struct node *n, uint32_t slot, struct actions *out)
     }
 }
 
+/* Whether it may wait for slots that an older version occupies at its holders, until other nodes have that one ready,
+ * too. */
+static bool follows_ready(const struct node *n, const struct save *s)
+{
+    for (int i = 0; i < NODE_SAVES; i++) {
+        const struct save *other = &n->saves[i];
+        bool ready = !version_none(other->version) && other->ready && other->refusal == REFUSAL_NONE;
+        if (ready && other->version.step < s->version.step) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a version that is still on its way to READY. */
+static void look_for_progress(struct node *n, struct save *s, struct actions *out)
+{
+    uint32_t timeout_ms = n->setup->version_timeout_ms;
+    if (follows_ready(n, s)) {
+        s->moved_ms = n->now_ms;
+    } else if (n->now_ms >= s->moved_ms + timeout_ms) {
+        save_refuse(n, s->version, REFUSAL_TIMED_OUT, out);
+        return;
+    }
+    if (s->unreported && n->now_ms >= s->report_ms) {
+        action_add(out, ACTION_SEND_PROGRESS)->version = s->version;
+        s->unreported = false;
+        s->report_ms = n->now_ms + timeout_ms / REPORTS_PER_TIMEOUT;
+    }
+}
+
 void save_tick(struct node *n, struct actions *out)
 {
     for (int i = 0; i < NODE_SAVES; i++) {
@@ -482,13 +569,15 @@ void save_tick(struct node *n, struct actions *out)
         if (version_none(s->version)) {
             continue;
         }
-        if (s->refusal == REFUSAL_NONE && n->now_ms >= s->deadline_ms) {
-            save_refuse(n, s->version, REFUSAL_TIMED_OUT, out);
-        } else if ((s->ready || s->refusal != REFUSAL_NONE) && n->now_ms >= s->next_send_ms) {
-            send_state(n, s, out);
-        } else {
-            ready_if_protected(
-                n, s, out); /* one that was found complete, and has no holders, does not wait for anything else */
+        if (s->ready || s->refusal != REFUSAL_NONE) {
+            if (n->now_ms >= s->next_send_ms) {
+                send_state(n, s, out);
+            }
+            continue;
+        }
+        ready_if_protected(n, s, out); /* one that was found complete, and has no holders, waits for nothing else */
+        if (!s->ready) {
+            look_for_progress(n, s, out);
         }
     }
     for (uint32_t i = 0; i < n->slot_total; i++) {

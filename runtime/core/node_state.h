@@ -3,10 +3,16 @@
  *
  * A version that this node takes part in has an entry in `saves` from its first BEGIN, its refusal, or the start
  * that found its slots, until a decision on it is learned. An entry is either on its way to READY or refused. One
- * that was READY may still become refused (time-out, corruption): the coordinator acts on what it receives first,
- * and this node keeps the slots until it learns which that was. A refusal is forgotten when the agent dies: if no
- * other node has received it, the next agent may report the version as ready. So trainers learn that a version has
- * failed when its decision is learned, not before. */
+ * that was READY may still become refused (corruption): the coordinator acts on what it receives first, and this node
+ * keeps the slots until it learns which that was. A refusal is forgotten when the agent dies: if no other node has
+ * received it, the next agent may report the version as ready. So trainers learn that a version has failed when its
+ * decision is learned, not before.
+ *
+ * A version that is not READY is refused if nothing of it has moved for version_timeout_ms. Each piece counts once: a
+ * rank that begins or seals, a chunk that is digested, a chunk that is sent to a holder for the first time, a copy that
+ * is acknowledged. So a copy that fails again and again does not keep a version undecided for ever. A version also
+ * counts as moving while an older one does, or is READY and undecided, because that one may occupy the links, or slots
+ * of holders. */
 #ifndef TCK_CORE_NODE_STATE_H
 #define TCK_CORE_NODE_STATE_H
 
@@ -20,8 +26,11 @@ struct save {
     struct version version; /* VERSION_NONE: entry not in use */
     enum refusal refusal;
     bool ready, to_storage;
-    uint64_t deadline_ms, next_send_ms;
-    uint8_t *ranks; /* rank_count of enum rank_progress */
+    uint64_t moved_ms;     /* when something of it moved last */
+    bool unreported;       /* the coordinator has not been notified of that, */
+    uint64_t report_ms;    /* and is not before this */
+    uint64_t next_send_ms; /* READY or REFUSED again */
+    uint8_t *ranks;        /* rank_count of enum rank_progress */
 };
 
 enum copy_state { COPY_NONE, COPY_SENDING, COPY_FAILED, COPY_ACKED };
@@ -30,6 +39,7 @@ enum copy_state { COPY_NONE, COPY_SENDING, COPY_FAILED, COPY_ACKED };
 struct copy {
     enum copy_state state;
     uint64_t retry_ms;
+    uint64_t sent; /* most bytes of it that one attempt has sent */
 };
 
 enum drain_state { DRAIN_NONE, DRAIN_RUNNING, DRAIN_ENDED };

@@ -64,7 +64,7 @@ struct node *node_init(void *memory, const struct node_setup *setup, const struc
 
 uint32_t node_actions_max(const struct node_setup *setup)
 {
-    uint32_t max = 2 * NODE_SAVES + 8;
+    uint32_t max = 3 * NODE_SAVES + 8;
     for (uint32_t i = 0; i < setup->shard_count; i++) {
         max += setup->shards[i].slot_count * (2 + setup->shards[i].holder_count);
     }
@@ -129,6 +129,8 @@ static void slot_event(struct node *n, const struct event *e, struct actions *ou
         give_back(n, e->slot, out);
     } else if (e->type == EVENT_TAKE_BACK) {
         n->slots[e->slot].withheld = false;
+    } else if (e->type == EVENT_MOVED) {
+        save_moved(n, e);
     } else {
         receive_corrupt(n, e, out);
     }
@@ -187,6 +189,7 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
     case EVENT_CORRUPT:
     case EVENT_GIVE_BACK:
     case EVENT_TAKE_BACK:
+    case EVENT_MOVED:
         slot_event(n, e, out);
         break;
     case EVENT_OFFER:
@@ -210,6 +213,7 @@ void node_step(struct node *n, const struct event *e, struct actions *out)
         break;
     case EVENT_READY:
     case EVENT_REFUSED:
+    case EVENT_PROGRESS:
     case EVENT_DRAINED:
     case EVENT_PUBLISHED:
     case EVENT_READABLE:

@@ -75,7 +75,7 @@ bool decision_is_recovered(const struct decision *d);
     X(RANK_LOST, "a trainer of this node disconnected, or could not save this version")                         \
     X(HOLDER_LOST, "a node that should hold a copy is lost")                                                    \
     X(CORRUPT, "the bytes do not match their digest")                                                           \
-    X(TIMED_OUT, "not decided in time")                                                                         \
+    X(TIMED_OUT, "nothing of it moved for version_timeout_ms")                                                  \
     X(PASSED_OVER, "a trainer of this node continued without saving it")                                        \
     X(HELD_BACK, "saves come faster than they can be copied, so most are skipped: raise save_mem_interval")     \
     X(QUARANTINED, "no free slot: what an earlier start has begun may still write into one")                    \
@@ -107,6 +107,9 @@ enum event_type {
                         if the sender is lost (not ok), and only when nothing writes into the slot any longer */
     EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot no longer writes into it:
                           its process has ended, or it has reported that */
+    EVENT_MOVED,       /* slot, version, bytes, node: so many bytes of the slot have been digested (node NONE32), or
+                          sent to this holder, since that was begun. waits: none were sent, but what is sent there
+                          before it moves */
     EVENT_TICK,        /* now_ms */
     EVENT_PIN,     /* slot: it is being read (replicate, restore, pull, drain): not used again before its last UNPIN */
     EVENT_UNPIN,   /* slot */
@@ -125,6 +128,7 @@ enum event_type {
     /* coordinator machine */
     EVENT_READY,       /* node, version, layout, to_storage: all shards of that node are protected */
     EVENT_REFUSED,     /* node, version, refusal */
+    EVENT_PROGRESS,    /* node, version: something of it has moved there */
     EVENT_DRAINED,     /* node, version, attempt, ok */
     EVENT_PUBLISHED,   /* version, attempt, ok: outcome of ACTION_PUBLISH */
     EVENT_READABLE,    /* version: every owner has it; once the decision is kept, the trainers may read it */
@@ -143,8 +147,8 @@ struct event {
     struct version floor;    /* FETCH: newest commit that any inventory of this recovery knows of */
     struct version fallback; /* FETCH: newest complete version before the one that is restored */
     struct hash128 root, layout;
-    uint64_t attempt;
-    bool ok, to_storage, last;
+    uint64_t attempt, bytes;
+    bool ok, to_storage, last, waits;
     enum refusal refusal;
     struct decision decision;
 };
@@ -161,15 +165,16 @@ enum action_type {
     ACTION_REPLICATE,    /* slot, node, shard, version: send it there, then EVENT_REPLICA */
     ACTION_STORE, /* slot, node, shard, version, root: receive the offered copy into this slot, check it against root,
                      then EVENT_VERIFIED */
-    ACTION_REJECT_OFFER, /* node, shard, version, refusal */
-    ACTION_ACK_OFFER,    /* node, shard, version, root: the copy is here and verified */
-    ACTION_FETCH_SLOT,   /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot;
-                            otherwise receive it into slot, then EVENT_VERIFIED; slot NONE32 and refusal: not now */
-    ACTION_SEND_READY,   /* version, to_storage: to the coordinator */
-    ACTION_SEND_REFUSED, /* version, refusal: to the coordinator */
-    ACTION_DRAIN,        /* version, attempt: write this node's part to storage, then EVENT_DRAINED_HERE */
-    ACTION_SEND_DRAINED, /* version, attempt, ok: to the coordinator */
-    ACTION_NOTIFY,       /* version, stage: to the trainers of this node: protected, committed, published or failed */
+    ACTION_REJECT_OFFER,  /* node, shard, version, refusal */
+    ACTION_ACK_OFFER,     /* node, shard, version, root: the copy is here and verified */
+    ACTION_FETCH_SLOT,    /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot;
+                             otherwise receive it into slot, then EVENT_VERIFIED; slot NONE32 and refusal: not now */
+    ACTION_SEND_READY,    /* version, to_storage: to the coordinator */
+    ACTION_SEND_REFUSED,  /* version, refusal: to the coordinator */
+    ACTION_SEND_PROGRESS, /* version: to the coordinator */
+    ACTION_DRAIN,         /* version, attempt: write this node's part to storage, then EVENT_DRAINED_HERE */
+    ACTION_SEND_DRAINED,  /* version, attempt, ok: to the coordinator */
+    ACTION_NOTIFY,        /* version, stage: to the trainers of this node: protected, committed, published or failed */
     /* coordinator machine */
     ACTION_ANNOUNCE, /* the decision changed: keep it (agent state), then send it to every node */
     ACTION_PUBLISH,  /* version, attempt: write the manifest and publish, then EVENT_PUBLISHED. It is repeated after

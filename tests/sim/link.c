@@ -30,6 +30,7 @@ struct link_conn {
     void *user;
     bool closed, dying, dead; /* dying: the `down` event is in flight */
     uint64_t arrives_us;
+    uint64_t busy_until_us; /* receiving chunks that take long */
 };
 
 struct message {
@@ -487,14 +488,17 @@ static uint64_t slowness_us(struct link_conn *conn, const void *chunk)
 }
 
 /* The time until the previous chunks have arrived. */
-static uint64_t queued_us(struct link *to)
+static uint64_t queued_us(struct link_conn *conn)
 {
-    if (!sim_trait(TRAIT_OVERLOADED)) {
+    bool overloaded = sim_trait(TRAIT_OVERLOADED);
+    uint64_t chunk_us = overloaded ? 60 * MS : overload_chunk_us();
+    uint64_t *busy_until_us = overloaded ? &conn->link->busy_until_us : &conn->busy_until_us;
+    if (chunk_us == 0) {
         return 0;
     }
-    uint64_t from_us = to->busy_until_us > sim.us ? to->busy_until_us : sim.us;
-    to->busy_until_us = from_us + 60 * MS;
-    return to->busy_until_us - sim.us;
+    uint64_t from_us = *busy_until_us > sim.us ? *busy_until_us : sim.us;
+    *busy_until_us = from_us + chunk_us;
+    return *busy_until_us - sim.us;
 }
 
 tck_status_t link_push(struct link_conn *conn, const void *header, size_t header_len, const void *data, size_t len,
@@ -517,6 +521,6 @@ tck_status_t link_push(struct link_conn *conn, const void *header, size_t header
     m->slow_us = slowness_us(conn, data);
     slot_use_begin(m, data, "it is still sent to another node", conn->link->host);
     conn->link->host->counts.transferred += len;
-    sim_after(arrival(conn->other) + queued_us(conn->other->link), NULL, got_chunk, m);
+    sim_after(arrival(conn->other) + queued_us(conn->other), NULL, got_chunk, m);
     return TCK_OK;
 }

@@ -75,6 +75,12 @@ static void plan_job(void)
         job.store_every = 8;
         job.steps = 200;
     }
+    if (sim_trait(TRAIT_LONG_COPIES)) {
+        job.step_us = 500 * MS;
+        job.save_every = 30;
+        job.store_every = 60;
+        job.steps = 60;
+    }
     job.kept = sim_trait(TRAIT_KEEPS_FEW) ? 1 : 3;
     job.archive_every = 2 * job.store_every;
     job.archive_kept = sim_trait(TRAIT_KEEPS_FEW) ? 1 : 2;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Far more is saved than can be copied, until the end of the training. Versions must be committed nevertheless, and the
- * last step must be saved to storage. */
+ * Far more is saved than can be copied, until the end of the training; or the copies of each version take longer than
+ * version_timeout_ms. Versions must be committed nevertheless, and the last step must be saved to storage. */
 #include "sim.h"
 
 #include <stdlib.h>
 
 #define LIMIT_US (100 * S) /* within this time COMMITS versions must be committed, without faults */
 #define COMMITS  4
+/* Less than a transfer may stand still (three times peer_timeout_ms), while two of them, the least that a host sends to
+ * another one, take longer than version_timeout_ms. */
+#define CHUNK_US (2700 * MS)
 
 /* ---- saves ------------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +55,15 @@ static bool is_held_back(const struct launch *launch)
 
 static bool is_to_commit(const struct launch *launch)
 {
-    return sim_trait(TRAIT_OVERLOADED) && launch->calm.commits < COMMITS;
+    return (sim_trait(TRAIT_OVERLOADED) || sim_trait(TRAIT_LONG_COPIES)) && launch->calm.commits < COMMITS;
+}
+
+/* After the last fault, because each restore would take that long, too. */
+uint64_t overload_chunk_us(void)
+{
+    const struct launch *launch = job.launch;
+    bool is_long = sim_trait(TRAIT_LONG_COPIES) && launch != NULL && launch->calm.since_us > 0;
+    return is_long && is_to_commit(launch) ? CHUNK_US : 0;
 }
 
 /* The last step must be saved while saves are held back and other versions occupy the slots. */
@@ -78,7 +89,8 @@ void overload_count(struct launch *launch)
         launch->calm.commits++;
     }
     if (sim.us > launch->calm.since_us + LIMIT_US) {
-        sim_violation("%u versions are committed in %.0f s, while more is saved than can be copied",
-                      launch->calm.commits, (double)LIMIT_US / (double)S);
+        sim_violation("%u versions are committed in %.0f s, while %s", launch->calm.commits,
+                      (double)LIMIT_US / (double)S,
+                      sim_trait(TRAIT_OVERLOADED) ? "more is saved than can be copied" : "copies take long");
     }
 }

@@ -123,6 +123,7 @@ enum trait {
     TRAIT_NETWORKS = 797,    /* machines have two networks, of which one fails at times */
     TRAIT_PRESSURE = 811,    /* machines are short of memory at times */
     TRAIT_BUCKET = 842,      /* storage is a bucket of S3, and what goes wrong there is bucket.c's */
+    TRAIT_LONG_COPIES = 871, /* the copies of a version take longer than version_timeout_ms */
     TRAIT_ARCHIVE = 1317     /* some versions are copied to an archive, which fails at times */
 };
 bool sim_trait(enum trait trait);
@@ -542,6 +543,8 @@ bool overload_lasts(const struct launch *launch);
 /* Checks, once in each step, that enough is committed. */
 void overload_count(struct launch *launch);
 void overload_save(struct rank *rank, uint64_t step, bool to_storage);
+/* How long a chunk occupies its connection. */
+uint64_t overload_chunk_us(void);
 
 /* ---- judge.c ----------------------------------------------------------------------------------------------------- */
 

@@ -51,7 +51,7 @@ bool sim_trait(enum trait trait)
         [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15,
         [TRAIT_FULL] = 4,           [TRAIT_POWER] = 8,         [TRAIT_CLOCK_JUMPS] = 8,
         [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8,      [TRAIT_BUCKET] = 6,
-        [TRAIT_ARCHIVE] = 12};
+        [TRAIT_LONG_COPIES] = 4,    [TRAIT_ARCHIVE] = 12};
     static enum {
         UNKNOWN,
         ABSENT,
@@ -69,6 +69,9 @@ bool sim_trait(enum trait trait)
     }
     if ((trait == TRAIT_DOUBTS || trait == TRAIT_FULL || trait == TRAIT_POWER) && sim_trait(TRAIT_BUCKET)) {
         return false; /* of directories alone */
+    }
+    if (trait == TRAIT_LONG_COPIES && sim_trait(TRAIT_OVERLOADED)) {
+        return false;
     }
     if (known[trait] == UNKNOWN) {
         known[trait] = hash128_of(of, sizeof(of)).lo % 100 < percent[trait] ? PRESENT : ABSENT;

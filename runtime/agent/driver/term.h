@@ -15,6 +15,7 @@ struct client;
 struct config;
 struct hard_state;
 struct memory;
+struct moving;
 struct peer;
 struct segment;
 struct term_context;
@@ -99,6 +100,8 @@ struct term_context {
     struct actions actions;
     struct queued_event *queue;
     uint32_t queue_count, queue_cap;
+    struct moving *moving; /* digests and copies under way */
+    struct version stuck;  /* the last one that timed out */
     bool stepping;
     bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
     struct peer **peers;                     /* by node, NULL for self */

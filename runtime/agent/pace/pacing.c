@@ -158,8 +158,9 @@ static void watch_network(struct pacing *p, uint64_t now_ns)
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-/* A version that is not decided within version_timeout_ms is aborted, so its copies may take half of that. A drain that
- * takes longer than some minutes would be taken for one that is stuck. */
+/* A version of which nothing moves for version_timeout_ms is aborted. Spread over half of that at most, the copies of
+ * even a small one move in time, whichever of them is throttled. A drain that takes longer than some minutes would be
+ * taken for one that is stuck. */
 static uint64_t longest_ns(const struct pacing *p, enum lane lane)
 {
     return NS_PER_MS * (lane == LANE_COPIES ? p->needs.config->version_timeout_ms / UINT64_C(2) : DRAIN_LONGEST_MS);

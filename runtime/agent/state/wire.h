@@ -36,6 +36,7 @@ enum wire_type {
     WIRE_TERM_ASK,      /* struct wire_term_ask: requests a term that the receiver has reserved */
     WIRE_TERM_GRANT,    /* struct wire_term_grant, the answer */
     WIRE_ARCHIVED,      /* struct wire_archived, to the coordinator */
+    WIRE_PROGRESS,      /* struct wire_progress, to the coordinator */
 };
 
 /* ---- what each message holds (base/schema.h) ----------------------------------------------------------------- */
@@ -164,6 +165,11 @@ enum wire_type {
     F(bool, ok)               /* all files that this node drains are in archive_dir */ \
     F(str, why, TROUBLE_TEXT) /* of a failure */
 
+/* Something of an undecided version has moved on the sender's node. */
+#define PROGRESS_FIELDS(F) \
+    F(u64, term)           \
+    F(version, version)
+
 /* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
 #define WIRE_MESSAGES(M)                         \
     M(ready, READY_FIELDS, schema_any)           \
@@ -182,7 +188,8 @@ enum wire_type {
     M(holder, HOLDER_FIELDS, schema_any)         \
     M(term_ask, TERM_ASK_FIELDS, schema_any)     \
     M(term_grant, TERM_GRANT_FIELDS, schema_any) \
-    M(archived, ARCHIVED_FIELDS, schema_any)
+    M(archived, ARCHIVED_FIELDS, schema_any)     \
+    M(progress, PROGRESS_FIELDS, schema_any)
 
 SCHEMA_STRUCT(wire_root, WIRE_ROOT_FIELDS)
 #define WIRE_DECLARE(name, FIELDS, is_valid) \

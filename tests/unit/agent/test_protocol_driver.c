@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Events that require an answer of the node machine. One node, with one shard that it owns. */
+#include "agent/driver/moving.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
@@ -153,4 +154,59 @@ Test(driver, keeps_a_decision_once)
     driver_step_node(tc, &second);
     cr_assert_eq(kept_count, 2);
     cr_assert_eq(kept.decision.seq, 2);
+}
+
+/* ---- what is under way ------------------------------------------------------------------------------------------- */
+
+static struct event moved_last;
+
+static void note_moved(const struct term_context *term_context, const struct event *event, const struct action *action)
+{
+    note(term_context, event, action);
+    if (event != NULL && event->type == EVENT_MOVED) {
+        moved_last = *event;
+    }
+}
+
+static uint32_t reported(void)
+{
+    uint32_t before_it = noted_events;
+    moving_report(tc);
+    return noted_events - before_it;
+}
+
+Test(driver, reports_what_has_moved_since_the_last_report)
+{
+    static const struct term_hooks hooks = {.carry_out = carry_out, .note = note_moved, .decided = decided};
+    struct moving digest = {.slot = 0, .node = NONE32, .version = {TERM, 3}},
+                  copy = {.slot = 1, .node = 0, .version = {TERM, 4}};
+    tc->needs.hooks = &hooks;
+    moving_end(&digest);
+    moving_begin(tc, &digest);
+    moving_begin(tc, &copy);
+    cr_assert_eq(reported(), 0);
+    progress_add(&copy.progress, 10);
+    cr_assert_eq(reported(), 1);
+    cr_assert(moved_last.slot == 1 && moved_last.node == 0 && version_is(moved_last.version, copy.version));
+    cr_assert(moved_last.bytes == 10 && !moved_last.waits);
+    cr_assert_eq(reported(), 0);
+    progress_queued(&copy.progress);
+    cr_assert_eq(reported(), 1);
+    cr_assert(moved_last.bytes == 10 && moved_last.waits);
+    moving_end(&copy);
+    progress_add(&copy.progress, 10);
+    progress_add(&digest.progress, 10);
+    cr_assert_eq(reported(), 1);
+    cr_assert(moved_last.slot == 0 && moved_last.node == NONE32);
+    moving_end(&digest);
+    cr_assert_null(tc->moving);
+}
+
+Test(driver, names_what_a_version_lacks)
+{
+    char text[STUCK_TEXT];
+    struct event begin = {.type = EVENT_BEGIN, .rank = 0, .version = {0, 3}};
+    driver_step_node(tc, &begin);
+    moving_lacks(tc, (struct version){TERM, 3}, text);
+    cr_assert_str_eq(text, "rank 0 has begun to copy it into memory and has not finished");
 }

@@ -53,7 +53,9 @@ Test(wire, notes_and_questions_pass_the_checks_of_a_codec)
     struct wire_change change = {.term = 7, .key = "save_mem_interval", .value = "30s"};
     struct wire_refused refused = {.term = 7, .version = {7, 8}, .refusal = REFUSAL_NO_SLOT};
     struct wire_archived archived = {.term = 7, .version = {7, 40}, .ok = true, .why = ""};
+    struct wire_progress progress = {.term = 7, .version = {7, 40}};
     codec_check(&wire_note_codec, &note);
+    codec_check(&wire_progress_codec, &progress);
     codec_check(&wire_archived_codec, &archived);
     codec_check(&wire_ask_codec, &ask);
     codec_check(&wire_change_codec, &change);

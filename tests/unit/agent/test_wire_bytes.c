@@ -66,6 +66,12 @@ Test(wire_bytes, archived)
     BYTES(archived, &m, "03000000000000000300000000000000280000000000000000040066756c6c");
 }
 
+Test(wire_bytes, progress)
+{
+    BYTES(progress, (&(struct wire_progress){.term = 3, .version = {3, 41}}),
+          "030000000000000003000000000000002900000000000000");
+}
+
 Test(wire_bytes, note)
 {
     BYTES(note, (&(struct wire_note){.term = 0x1234567890}), "9078563412000000");

@@ -184,6 +184,76 @@ Test(coordinator, aborts_what_is_not_decided_in_time)
     cr_assert_eq(fate(7), FATE_OVER);
 }
 
+static void progress(uint32_t node, uint64_t s)
+{
+    step((struct event){.type = EVENT_PROGRESS, .node = node, .version = v(s)});
+}
+
+static void tick(uint64_t ms)
+{
+    now += ms;
+    step((struct event){.type = EVENT_TICK});
+}
+
+Test(coordinator, waits_for_a_node_as_long_as_it_reports_progress)
+{
+    ready(0, 7, false);
+    ready(1, 7, false);
+    for (int i = 0; i < 10; i++) {
+        tick(999);
+        cr_assert_eq(fate(7), FATE_UNDECIDED);
+        progress(2, 7);
+    }
+    tick(999);
+    cr_assert_eq(fate(7), FATE_UNDECIDED);
+    tick(1);
+    cr_assert_eq(fate(7), FATE_OVER);
+}
+
+Test(coordinator, a_node_that_becomes_ready_has_made_progress)
+{
+    ready(0, 7, false);
+    tick(999);
+    ready(1, 7, false);
+    tick(999);
+    ready(1, 7, false);
+    cr_assert_eq(fate(7), FATE_UNDECIDED);
+    tick(1);
+    cr_assert_eq(fate(7), FATE_OVER, "it was ready before");
+}
+
+Test(coordinator, progress_of_a_node_that_is_ready_does_not_count)
+{
+    ready(0, 7, false);
+    tick(999);
+    progress(0, 7);
+    tick(1);
+    cr_assert_eq(fate(7), FATE_OVER);
+}
+
+Test(coordinator, progress_opens_no_version)
+{
+    progress(1, 7);
+    cr_assert_eq(decision()->open_count, 0);
+    cr_assert_eq(decision()->horizon, 0);
+}
+
+Test(coordinator, progress_counts_for_newer_versions_and_not_for_older_ones)
+{
+    ready(0, 7, false);
+    ready(0, 8, false);
+    ready(0, 9, false);
+    tick(999);
+    progress(1, 8);
+    tick(1);
+    cr_assert_eq(fate(7), FATE_OVER);
+    cr_assert_eq(fate(8), FATE_UNDECIDED);
+    cr_assert_eq(fate(9), FATE_UNDECIDED, "8 may have had the links and the slots");
+    tick(999);
+    cr_assert_eq(fate(8), FATE_OVER);
+    cr_assert_eq(fate(9), FATE_OVER);
+}
+
 /* ---- more is saved than can be copied -------------------------------------------------------------------------- */
 
 static void begun(uint64_t s)
@@ -304,6 +374,20 @@ Test(coordinator, waits_for_no_step_that_does_not_come)
     cr_assert_eq(decision()->not_before, 0);
     begun(5001);
     cr_assert_eq(fate(5001), FATE_UNDECIDED);
+}
+
+Test(coordinator, names_the_same_step_while_the_version_that_is_alone_moves)
+{
+    four_missed(1000, 1000);
+    begun(5000);
+    for (int i = 0; i < 10; i++) {
+        tick(999);
+        progress(1, 5000);
+    }
+    tick(999);
+    cr_assert_eq(decision()->not_before, 6001);
+    tick(1);
+    cr_assert_eq(decision()->not_before, 0);
 }
 
 Test(coordinator, a_step_that_was_named_is_kept_over_a_restart)

@@ -397,16 +397,186 @@ Test(node_save, refuses_a_version_whose_bytes_changed_before_their_digest)
     cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_CORRUPT);
 }
 
-Test(node_save, keeps_its_slots_when_a_ready_version_times_out)
+/* ---- time without progress ------------------------------------------------------------------------------------- */
+
+static void moved(uint32_t node, uint32_t world_shard, uint64_t step, uint64_t bytes, bool waits)
+{
+    machine_step(&m, (struct event){.type = EVENT_MOVED,
+                                    .slot = slot_of(&m, world_shard, v(step)),
+                                    .version = v(step),
+                                    .node = node,
+                                    .bytes = bytes,
+                                    .waits = waits});
+}
+
+static bool timed_out(void)
+{
+    const struct action *refused = action_of(&m, ACTION_SEND_REFUSED);
+    return refused != NULL && refused->refusal == REFUSAL_TIMED_OUT;
+}
+
+/* After so much time without progress. */
+static bool times_out_after(uint64_t ms)
+{
+    machine_tick(&m, ms - 1);
+    cr_assert_not(timed_out());
+    machine_tick(&m, 1);
+    return timed_out();
+}
+
+Test(node_save, a_rank_that_does_not_seal_times_out)
+{
+    begin(&m, 0, 7);
+    begin(&m, 1, 7);
+    seal(&m, 1, 7);
+    verified(&m, OTHER_OWN_SHARD, v(7), true);
+    replica(&m, 2, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, knows_what_a_version_waits_for)
+{
+    cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_NOTHING);
+    begin(&m, 0, 7);
+    cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_SEAL);
+    seal(&m, 0, 7);
+    cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_BEGIN);
+    cr_assert_eq(node_lacks(m.node, v(7)).rank, 1);
+    begin(&m, 1, 7);
+    seal(&m, 1, 7);
+    cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_DIGESTS);
+    verified(&m, OWN_SHARD, v(7), true);
+    cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_COPY);
+    cr_assert_eq(node_lacks(m.node, v(7)).node, 2);
+    verified(&m, OTHER_OWN_SHARD, v(7), true);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NONE);
+    replica(&m, 2, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert_eq(node_lacks(m.node, v(7)).node, 0);
+    replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_NOTHING);
+}
+
+Test(node_save, a_copy_that_takes_several_times_the_time_out_is_waited_for)
+{
+    save_until_verified(&m, 7);
+    for (uint64_t chunks = 1; chunks <= 10; chunks++) {
+        machine_tick(&m, MACHINE_TIMEOUT - 1);
+        cr_assert_not(timed_out());
+        moved(2, OWN_SHARD, 7, chunks, false);
+    }
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, each_chunk_of_a_copy_counts_once)
+{
+    save_until_verified(&m, 7);
+    moved(2, OWN_SHARD, 7, 5, false);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    cr_assert_not_null(action_of(&m, ACTION_REPLICATE));
+    moved(2, OWN_SHARD, 7, 5, false);
+    machine_tick(&m, 1);
+    cr_assert(timed_out(), "the copy had failed, and was sent again as far as before");
+}
+
+Test(node_save, a_copy_that_gets_further_than_before_counts)
+{
+    save_until_verified(&m, 7);
+    moved(2, OWN_SHARD, 7, 5, false);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    cr_assert_not_null(action_of(&m, ACTION_REPLICATE));
+    moved(2, OWN_SHARD, 7, 5, false);
+    moved(2, OWN_SHARD, 7, 6, false);
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, a_copy_that_waits_for_its_turn_does_not_time_out)
+{
+    save_until_verified(&m, 7);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    moved(2, OWN_SHARD, 7, 0, true);
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, digests_and_seals_and_acknowledgements_are_progress)
+{
+    begin(&m, 0, 7);
+    begin(&m, 1, 7);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    seal(&m, 0, 7);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    moved(NONE32, OWN_SHARD, 7, 1, false);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    verified(&m, OWN_SHARD, v(7), true);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NONE);
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, progress_counts_for_newer_versions_and_not_for_older_ones)
+{
+    save_until_verified(&m, 7);
+    save_until_verified(&m, 8);
+    save_until_verified(&m, 9);
+    machine_tick(&m, MACHINE_TIMEOUT - 1);
+    moved(2, OWN_SHARD, 8, 1, false);
+    machine_tick(&m, 1);
+    cr_assert(timed_out());
+    cr_assert_eq(actions_of(&m, ACTION_SEND_REFUSED), 1, "9 may have waited for 8");
+    cr_assert(version_is(action_of(&m, ACTION_SEND_REFUSED)->version, v(7)));
+}
+
+Test(node_save, the_time_of_a_version_does_not_run_while_an_older_one_is_ready_and_undecided)
+{
+    save_until_ready(&m, 7);
+    save_until_verified(&m, 8);
+    machine_tick(&m, 3 * MACHINE_TIMEOUT);
+    cr_assert_not(timed_out(), "7 may have its holders' slots");
+    decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 9, .open_count = 1, .open = {8}});
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, a_version_that_is_refused_does_not_stop_the_time_of_a_newer_one)
+{
+    begin(&m, 0, 7);
+    machine_step(&m, (struct event){.type = EVENT_ABANDON, .rank = 0, .version = {0, 7}});
+    begin(&m, 0, 8);
+    begin(&m, 1, 8);
+    machine_tick(&m, MACHINE_TIMEOUT);
+    cr_assert(version_is(action_nth(&m, ACTION_SEND_REFUSED, 1)->version, v(8)));
+    cr_assert_eq(action_nth(&m, ACTION_SEND_REFUSED, 1)->refusal, REFUSAL_TIMED_OUT);
+}
+
+/* Other nodes may take longer, which only the coordinator knows. */
+Test(node_save, a_ready_version_does_not_time_out)
+{
+    save_until_ready(&m, 7);
+    machine_tick(&m, 10 * MACHINE_TIMEOUT);
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED));
+    cr_assert_not_null(action_of(&m, ACTION_SEND_READY));
+}
+
+Test(node_save, reports_progress_a_few_times_in_each_time_out)
+{
+    begin(&m, 0, 7);
+    machine_tick(&m, 0);
+    cr_assert(version_is(action_of(&m, ACTION_SEND_PROGRESS)->version, v(7)));
+    begin(&m, 1, 7);
+    machine_tick(&m, MACHINE_TIMEOUT / 8 - 1);
+    cr_assert_null(action_of(&m, ACTION_SEND_PROGRESS), "too soon after the last one");
+    machine_tick(&m, 1);
+    cr_assert_not_null(action_of(&m, ACTION_SEND_PROGRESS));
+    machine_tick(&m, MACHINE_TIMEOUT / 2);
+    cr_assert_null(action_of(&m, ACTION_SEND_PROGRESS), "nothing has moved since");
+}
+
+Test(node_save, reports_no_progress_of_what_is_ready)
 {
     save_until_ready(&m, 7);
     machine_tick(&m, MACHINE_TIMEOUT);
-    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_TIMED_OUT);
-    cr_assert_not(told(&m, v(7), STAGE_FAILED), "it may have been committed");
-    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
-    decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 8});
-    cr_assert(told(&m, v(7), STAGE_COMMITTED));
-    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
+    cr_assert_null(action_of(&m, ACTION_SEND_PROGRESS));
 }
 
 Test(node_save, answers_a_trainer_that_repeats_its_seal)

@@ -61,6 +61,28 @@ Test(peer_transfer, puts_a_large_image_bit_exact)
     expect_equal_slots();
 }
 
+static void put_counted(struct progress *progress)
+{
+    struct tier_item item = slot_item(&a.slot);
+    struct error err;
+    item.progress = progress;
+    cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+}
+
+Test(peer_transfer, counts_the_bytes_that_are_sent_and_stamps_what_waits_behind_them)
+{
+    struct progress first = {0}, second = {0};
+    slot_fill(&a.slot, LARGE + 1);
+    slot_empty(&b.slot, LARGE + 1);
+    put_counted(&first);
+    put_counted(&second);
+    rig_run_until(&outcome.calls, 2);
+    cr_assert_eq(first.bytes, LARGE + 1);
+    cr_assert_eq(first.moved_ms, 0, "nothing was begun before it");
+    cr_assert(second.bytes == LARGE + 1 || second.bytes == 0, "it may be acknowledged without");
+    cr_assert_neq(second.moved_ms, 0);
+}
+
 Test(peer_transfer, puts_an_image_whose_last_chunk_is_short)
 {
     slot_fill(&a.slot, ODD);

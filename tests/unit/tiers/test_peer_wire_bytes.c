@@ -23,7 +23,7 @@ Test(peer_wire_bytes, hello)
     struct wire_hello m = {.format = PEER_FORMAT, .job = "train", .role = WIRE_BULK, .session = 5, .node = NODE};
     memset(m.nonce, 0xa5, sizeof(m.nonce));
     BYTES(hello, &m,
-          "01746b63700d000500747261696e02050000000000000006000000000000000100610100720300783a31a5a5"
+          "01746b63700e000500747261696e02050000000000000006000000000000000100610100720300783a31a5a5"
           "a5a5a5a5a5a5a5a5a5a5a5a5a5a5");
 }
 
