@@ -118,7 +118,27 @@ static tck_status_t check_blobs(const struct layout *layout, const struct shard 
     return TCK_OK;
 }
 
-static tck_status_t check_image(struct tck_client *client, uint32_t i, uint32_t slot, struct error *err)
+/* Whether the chunks that these bytes of the image lie in have their CRCs. */
+static bool chunks_match(const struct shard *shard, const uint8_t *image, const uint32_t *crcs, uint64_t begin,
+                         uint64_t end)
+{
+    for (uint32_t c = (uint32_t)(begin / CHUNK_BYTES); c <= (uint32_t)((end - 1) / CHUNK_BYTES); c++) {
+        if (crc32c(0, image + (size_t)c * CHUNK_BYTES, chunk_size(shard->image_bytes, c)) != crcs[c]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static tck_status_t damaged(const struct shard *shard, struct error *err)
+{
+    return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" was damaged in this node's memory",
+                     shard->group);
+}
+
+/* A record table that is not this rank's own may also be one that has gone bad since the agent checked it. */
+static tck_status_t check_image(struct tck_client *client, uint32_t i, uint32_t slot, const uint32_t *crcs,
+                                struct error *err)
 {
     const struct shard *shard = &client->layout.shards[i];
     const uint8_t *image;
@@ -132,6 +152,9 @@ static tck_status_t check_image(struct tck_client *client, uint32_t i, uint32_t 
     }
     image = slot_image(&client->slots.shards[i], slot);
     if (memcmp(image, shard->header, shard->header_bytes) != 0) {
+        if (!chunks_match(shard, image, crcs, 0, shard->header_bytes)) {
+            return damaged(shard, err);
+        }
         return error_set(err, TCK_ERR_LAYOUT, "the saved shard of group \"%.200s\" has another record table",
                          shard->group);
     }
@@ -140,11 +163,13 @@ static tck_status_t check_image(struct tck_client *client, uint32_t i, uint32_t 
 
 static tck_status_t check_images(struct tck_client *client, const struct msg_restored *offer, struct error *err)
 {
+    const uint32_t *crcs = offer->crcs;
     tck_status_t status = TCK_OK;
 
     for (uint32_t i = 0; i < offer->count && status == TCK_OK; i++) {
         if (offer->shards[i].slot != NONE32) { /* else its twins check it: they have the same record table */
-            status = check_image(client, i, offer->shards[i].slot, err);
+            status = check_image(client, i, offer->shards[i].slot, crcs, err);
+            crcs += chunk_count(client->layout.shards[i].image_bytes);
         }
     }
     return status;
@@ -220,12 +245,6 @@ static bool checked_ahead(const struct tck_client *client, const struct restore_
            !on_host_alone(&client->layout, &client->layout.shards[i]);
 }
 
-static tck_status_t damaged(const struct shard *shard, struct error *err)
-{
-    return error_set(err, TCK_ERR_CORRUPT, "the shard of group \"%.200s\" was damaged in this node's memory",
-                     shard->group);
-}
-
 static uint64_t bytes_ahead(const struct tck_client *client, const struct restore_sources *gather)
 {
     uint64_t bytes = 0;
@@ -259,19 +278,6 @@ static tck_status_t check_ahead(struct tck_client *client, const struct restore_
     return TCK_OK;
 }
 
-static bool chunks_match(const struct shard *shard, const uint8_t *image, const uint32_t *crcs,
-                         const struct record *record)
-{
-    uint32_t last = (uint32_t)((record->image_offset + record->bytes - 1) / CHUNK_BYTES);
-
-    for (uint32_t c = (uint32_t)(record->image_offset / CHUNK_BYTES); c <= last; c++) {
-        if (crc32c(0, image + (size_t)c * CHUNK_BYTES, chunk_size(shard->image_bytes, c)) != crcs[c]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* The trainer is about to read the blobs, before the rest is checked and copied. */
 static tck_status_t check_chunks_of_blobs(const struct tck_client *client, const struct restore_sources *gather,
                                           struct error *err)
@@ -282,7 +288,9 @@ static tck_status_t check_chunks_of_blobs(const struct tck_client *client, const
         for (uint32_t k = 0; k < shard->record_count && gather->crcs[i] != NULL; k++) {
             const struct record *record = &client->layout.records[shard->records[k]];
 
-            if (record->blob && !chunks_match(shard, gather->own.images[i], gather->crcs[i], record)) {
+            uint64_t begin = record->image_offset;
+            if (record->blob &&
+                !chunks_match(shard, gather->own.images[i], gather->crcs[i], begin, begin + record->bytes)) {
                 return damaged(shard, err);
             }
         }

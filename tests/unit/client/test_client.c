@@ -1251,6 +1251,20 @@ static void damage_restores(const struct trainer *t, uint32_t record, uint64_t b
     atomic_store(&agent.flips, restores);
 }
 
+Test(client, a_record_table_that_went_bad_after_the_check_is_damage_and_not_another_layout)
+{
+    struct trainer t;
+    begin_saved(&t);
+    atomic_store(&agent.flip_at, 100);
+    atomic_store(&agent.flips, INT_MAX);
+    expect_refused(&t, TCK_ERR_CORRUPT);
+    expect_text(&t, "was damaged in this node's memory");
+    cr_assert_not(torn(&t));
+    atomic_store(&agent.flips, 1);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    tck_detach(t.client, 0);
+}
+
 /* A restore fails after it has begun to write. */
 static void tear(struct trainer *t)
 {
