@@ -171,13 +171,16 @@ static void replica_event(struct term_context *tc, const struct replica_op *op, 
     driver_step_node(tc, &event);
 }
 
-/* Maps an answer of a holder that no retry would change to a refusal. */
+/* What a holder has answered, as a refusal. */
 static enum refusal refusal_of(tck_status_t status)
 {
     if (status == TCK_ERR_CORRUPT) {
         return REFUSAL_CORRUPT;
     }
-    return status == TCK_ERR_DENIED ? REFUSAL_TERM_CLOSED : REFUSAL_NO_SLOT;
+    if (status == TCK_ERR_DENIED) {
+        return REFUSAL_TERM_CLOSED;
+    }
+    return status == TCK_ERR_BUSY ? REFUSAL_NO_SLOT : REFUSAL_HOLDER_LOST;
 }
 
 static void replica_done(void *ctx, const struct error *outcome)
@@ -222,6 +225,7 @@ static void replicate(struct term_context *tc, const struct action *a)
                                       .progress = &op->moving.progress};
     }
     pacing_begin(tc->needs.agent->pacing, LANE_COPIES, a->version, segment_info(d->segment).image_bytes);
+    peer_messages_show_decision(tc, a->node); /* it may have freed the slot that the copy needs there */
     if (op == NULL || tc->peers[a->node] == NULL ||
         peer_put(tc->peers[a->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
         struct replica_op failed = op != NULL ? *op : (struct replica_op){.node = a->node, .shard = a->shard};

@@ -103,6 +103,15 @@ void peer_messages_announce(struct term_context *tc)
     apply_beat(tc->needs.agent, &m);
 }
 
+void peer_messages_show_decision(struct term_context *tc, uint32_t node)
+{
+    struct wire_beat m = next_beat(tc->needs.agent);
+    struct writer w = writer_new(0);
+    wire_beat_encode(&m, &w);
+    rpc_send(tc, node, WIRE_BEAT, &w);
+    writer_free(&w);
+}
+
 static void handle_beat(void *ctx, struct peer *from, const uint8_t *data, size_t len)
 {
     struct agent *agent = ctx;

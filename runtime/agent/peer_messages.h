@@ -17,5 +17,7 @@ must_check tck_status_t peer_messages_open(struct agent *agent, struct error *er
 void peer_messages_handle(struct term_context *tc, uint32_t node, uint16_t type, const void *data, size_t len);
 /* The coordinator sends the decision and the settings to all nodes at once, ahead of the next heartbeat. */
 void peer_messages_announce(struct term_context *tc);
+/* Sends the newest decision to this node, which learns of it before what is sent to it afterwards. */
+void peer_messages_show_decision(struct term_context *tc, uint32_t node);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a newly learned decision changes on this node: versions settle, slots become free, a drain begins or ends. */
+#include "core/node_copies.h"
 #include "core/node_parts.h"
 
 static void send_drained(struct node *n, struct actions *out)
@@ -111,6 +112,7 @@ void decide_learn(struct node *n, const struct decision *d, struct actions *out)
             node_free_if_unused(n, i, out);
         }
     }
+    copies_send_decided(n, out);
     drain_follow(n, out);
 }
 

@@ -9,6 +9,7 @@
 const char *give_back_text(enum give_back step)
 {
     static const char *const texts[] = {[GIVE_BACK_NOTHING] = "nothing",
+                                        [GIVE_BACK_UNUSED] = "a slot that a copy for another node does not need",
                                         [GIVE_BACK_SPARE] = "a spare slot",
                                         [GIVE_BACK_STORED_COPY] = "another node's copy, which storage has, too",
                                         [GIVE_BACK_LAST_FREE_SLOT] = "a free slot, without which nothing is saved",
@@ -17,7 +18,7 @@ const char *give_back_text(enum give_back step)
     return (unsigned)step < sizeof(texts) / sizeof(*texts) ? texts[step] : "unknown";
 }
 
-static uint32_t given_back(const struct node *n, uint32_t shard)
+static uint32_t without_pages(const struct node *n, uint32_t shard)
 {
     uint32_t first = n->first_slot[shard];
     uint32_t count = 0;
@@ -27,10 +28,21 @@ static uint32_t given_back(const struct node *n, uint32_t shard)
     return count;
 }
 
+/* How many of the slots that this node uses. */
+static uint32_t given_back(const struct node *n, uint32_t shard)
+{
+    uint32_t unused = n->setup->shards[shard].slot_count - node_slots_used(n, shard);
+    uint32_t without = without_pages(n, shard);
+    return without > unused ? without - unused : 0;
+}
+
 static enum give_back step_of_free(const struct node *n, uint32_t shard)
 {
     const struct node_shard *s = &n->setup->shards[shard];
-    bool spare = s->world_shard == NONE32 || s->slot_count - given_back(n, shard) > SAVING_SLOTS;
+    if (s->slot_count - without_pages(n, shard) > node_slots_used(n, shard)) {
+        return GIVE_BACK_UNUSED;
+    }
+    bool spare = s->world_shard == NONE32 || node_slots_used(n, shard) - given_back(n, shard) > SAVING_SLOTS;
     return spare ? GIVE_BACK_SPARE : GIVE_BACK_LAST_FREE_SLOT;
 }
 
@@ -53,13 +65,16 @@ static enum give_back step_of_copy(const struct node *n, const struct slot *slot
 enum give_back node_give_back_step(const struct node *n, uint32_t slot)
 {
     const struct slot *s = &n->slots[slot];
-    if (s->withheld || s->pins > 0 || !decision_is_recovered(&n->decision)) {
+    if (s->withheld || s->pins > 0) {
         return GIVE_BACK_NOTHING;
     }
+    enum give_back step = GIVE_BACK_NOTHING;
     if (s->state == SLOT_FREE) {
-        return step_of_free(n, s->shard);
+        step = step_of_free(n, s->shard);
+    } else if (s->state == SLOT_VERIFIED) {
+        step = step_of_copy(n, s);
     }
-    return s->state == SLOT_VERIFIED ? step_of_copy(n, s) : GIVE_BACK_NOTHING;
+    return step == GIVE_BACK_UNUSED || decision_is_recovered(&n->decision) ? step : GIVE_BACK_NOTHING;
 }
 
 /* What costs nothing is given back early, so that the rest need not be. */
@@ -67,7 +82,7 @@ static enum give_back last_step(enum memory_level level)
 {
     switch (level) {
     case MEMORY_ENOUGH:
-        break;
+        return GIVE_BACK_UNUSED;
     case MEMORY_LOW:
         return GIVE_BACK_SPARE;
     case MEMORY_CRITICAL:
@@ -100,8 +115,8 @@ uint32_t node_take_back_next(const struct node *n)
 {
     uint32_t best = NONE32, fewest = 0;
     for (uint32_t i = 0; i < n->slot_total; i++) {
-        uint32_t left = n->setup->shards[n->slots[i].shard].slot_count - given_back(n, n->slots[i].shard);
-        if (n->slots[i].withheld && (best == NONE32 || left < fewest)) {
+        uint32_t shard = n->slots[i].shard, given = given_back(n, shard), left = node_slots_used(n, shard) - given;
+        if (n->slots[i].withheld && given > 0 && (best == NONE32 || left < fewest)) {
             best = i;
             fewest = left;
         }
@@ -117,21 +132,20 @@ bool node_has_given_back(const struct node *n, uint32_t shard)
 bool node_lacks_slots(const struct node *n, uint32_t shard)
 {
     uint32_t given = given_back(n, shard);
-    return given > 0 && n->setup->shards[shard].slot_count - given < SAVING_SLOTS;
+    return given > 0 && node_slots_used(n, shard) - given < SAVING_SLOTS;
 }
 
 /* The newest committed version keeps its slot until the next one is committed. */
 static bool shard_lacks_memory(const struct node *n, uint32_t shard)
 {
     uint32_t first = n->first_slot[shard];
-    uint32_t withheld = 0, usable = 0;
+    uint32_t usable = 0;
     for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
         const struct slot *s = &n->slots[i];
         bool kept = s->state == SLOT_VERIFIED && version_is(s->version, n->decision.watermark);
-        withheld += s->withheld;
         usable += !s->withheld && !kept;
     }
-    return withheld > 0 && usable == 0;
+    return given_back(n, shard) > 0 && usable == 0;
 }
 
 bool node_saving_suspended(const struct node *n)

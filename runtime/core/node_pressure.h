@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a node gives back when its memory is short, and in which order. A slot that is given back becomes free, loses
- * its pages and is not used until the shortage is over. Nothing is given back that is being written, read or drained,
- * nor while a recovery is under way.
+ * its pages and is not used until the shortage is over. A slot that a node does not use, since it only holds the shard,
+ * is given back even with enough memory, and is none of those that are missing. Nothing is given back that is being
+ * written, read or drained, nor while a recovery is under way.
  *
  * No node asks another one, so nodes that are short of memory at the same time must not each rely on the other's copy.
  * Therefore the source of a shard, and the node that drains it, keep their copies of the newest committed version until
@@ -15,8 +16,9 @@
 /* In this order; each step only when there is nothing left of the steps before it. */
 enum give_back {
     GIVE_BACK_NOTHING,
-    GIVE_BACK_SPARE,          /* slots beyond the two with which saving goes on */
-    GIVE_BACK_STORED_COPY,    /* copies for other nodes of a version that storage has, too */
+    GIVE_BACK_UNUSED,      /* slots that a node which only holds a shard does not use, however much memory there is */
+    GIVE_BACK_SPARE,       /* slots beyond the two with which saving goes on */
+    GIVE_BACK_STORED_COPY, /* copies for other nodes of a version that storage has, too */
     GIVE_BACK_LAST_FREE_SLOT, /* saving to memory is suspended */
     GIVE_BACK_OTHERS_COPY,    /* copies for other nodes: the version does not survive the loss of its source any more */
     GIVE_BACK_OWN_COPY        /* the source's copies of a version that storage has: memory no longer has it */
@@ -33,9 +35,10 @@ struct give_back_limits {
 };
 /* The slot to be given back next, NONE32 if none. */
 uint32_t node_give_back_next(const struct node *node, const struct give_back_limits *limits);
-/* The slot that was given back and is to be used again first: of the shard that has fewest; NONE32 if none. */
+/* The slot that was given back and is to be used again first: of the shard that has fewest; NONE32 if none. Those that
+ * this node does not use stay without pages. */
 uint32_t node_take_back_next(const struct node *node);
-/* Whether slots of this shard (index into setup.shards) were given back. */
+/* Whether slots of this shard (index into setup.shards) were given back that this node uses. */
 bool node_has_given_back(const struct node *node, uint32_t shard);
 /* Whether so many slots of this shard were given back that fewer are left than saving needs. */
 bool node_lacks_slots(const struct node *node, uint32_t shard);

@@ -47,7 +47,7 @@ static void resume_slot(struct node *n, uint32_t slot)
     }
     s->to_storage |= found->to_storage;
     for (uint32_t h = 0; found->state == SLOT_VERIFIED && h < shard->holder_count; h++) {
-        n->copies[slot][h].state = COPY_FAILED; /* tried again at once */
+        n->copies[slot][h].state = COPY_DUE;
     }
     for (uint32_t r = 0; r < n->setup->rank_count; r++) {
         s->ranks[r] = (uint8_t)progress_found(n, r, found->version);

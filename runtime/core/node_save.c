@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Versions that this node saves: from BEGIN through digests and replicas to READY, or to a refusal. */
+#include "core/node_copies.h"
 #include "core/node_parts.h"
 #include "core/node_pressure.h"
 
@@ -7,29 +8,13 @@
 
 #define REPORTS_PER_TIMEOUT 8 /* of progress, to the coordinator */
 
-static uint32_t save_index(const struct node *n, struct version v)
-{
-    for (uint32_t i = 0; i < NODE_SAVES; i++) {
-        if (version_is(n->saves[i].version, v)) {
-            return i;
-        }
-    }
-    return NONE32;
-}
-
-static struct save *save_find(struct node *n, struct version v)
-{
-    uint32_t i = save_index(n, v);
-    return i == NONE32 ? NULL : &n->saves[i];
-}
-
 struct save *save_open(struct node *n, struct version v)
 {
-    struct save *s = save_find(n, v);
+    struct save *s = node_save(n, v);
     if (s != NULL) {
         return s;
     }
-    s = save_find(n, VERSION_NONE);
+    s = node_save(n, VERSION_NONE);
     if (s != NULL) {
         uint8_t *ranks = s->ranks;
         memset(ranks, RANK_IDLE, n->setup->rank_count);
@@ -149,7 +134,7 @@ static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, str
 {
     for (uint32_t i = 0; i < n->decision.open_count && n->decision.open[i] < step; i++) {
         struct version v = node_version(n, n->decision.open[i]);
-        const struct save *s = save_find(n, v);
+        const struct save *s = node_save(n, v);
         if (s == NULL || s->ranks[rank] == RANK_IDLE) {
             save_refuse(n, v, REFUSAL_PASSED_OVER, out);
         }
@@ -161,7 +146,7 @@ static void refuse_passed_over(struct node *n, uint32_t rank, uint64_t step, str
 static void refuse_held_back(struct node *n, uint32_t rank, struct version v, struct actions *out)
 {
     refuse_rank(rank, v, REFUSAL_HELD_BACK, out);
-    if (save_find(n, v) != NULL) {
+    if (node_save(n, v) != NULL) {
         save_refuse(n, v, REFUSAL_HELD_BACK, out);
     }
 }
@@ -194,11 +179,11 @@ static void begin(struct node *n, const struct event *e, struct version v, struc
 /* Whether v will find room here without further action: whatever occupies its slots ends by itself. */
 static bool room_may_come(struct node *n, uint32_t rank, struct version v)
 {
-    const struct save *s = save_find(n, v);
+    const struct save *s = node_save(n, v);
     if (node_fate(n, v) != FATE_UNDECIDED || (s != NULL && s->refusal != REFUSAL_NONE)) {
         return false;
     }
-    if (s == NULL && save_find(n, VERSION_NONE) == NULL) {
+    if (s == NULL && node_save(n, VERSION_NONE) == NULL) {
         return true; /* this node has its fill of undecided versions, which the coordinator times out */
     }
     enum refusal obstacle = begin_obstacle(n, rank, v);
@@ -206,13 +191,18 @@ static bool room_may_come(struct node *n, uint32_t rank, struct version v)
            obstacle == REFUSAL_QUARANTINED || obstacle == REFUSAL_MEMORY;
 }
 
-/* The coordinator also gets the refusal, because a recovery may be able to free a slot. */
-static void refuse_for_now(uint32_t rank, struct version v, struct actions *out)
+/* To the coordinator, because a recovery may be able to free a slot. */
+static void send_not_yet(struct version v, struct actions *out)
 {
-    refuse_rank(rank, v, REFUSAL_NOT_YET, out);
     struct action *a = action_add(out, ACTION_SEND_REFUSED);
     a->version = v;
     a->refusal = REFUSAL_NOT_YET;
+}
+
+static void refuse_for_now(uint32_t rank, struct version v, struct actions *out)
+{
+    refuse_rank(rank, v, REFUSAL_NOT_YET, out);
+    send_not_yet(v, out);
 }
 
 void save_begin(struct node *n, const struct event *e, struct actions *out)
@@ -248,7 +238,7 @@ static struct lacking shard_lacks(const struct node *n, uint32_t shard, struct v
 struct lacking node_lacks(const struct node *n, struct version v)
 {
     struct lacking lacking = {0};
-    uint32_t i = save_index(n, v);
+    uint32_t i = node_save_index(n, v);
     if (i == NONE32) {
         return lacking;
     }
@@ -334,7 +324,7 @@ void save_seal(struct node *n, const struct event *e, struct actions *out)
 {
     struct version v = node_version(n, e->version.step);
     each_filling(n, e->rank, v, seal_slot, out);
-    struct save *s = save_find(n, v);
+    struct save *s = node_save(n, v);
     if (v.step >= n->next_step[e->rank]) {
         return; /* never begun */
     }
@@ -354,7 +344,7 @@ void save_abandon(struct node *n, const struct event *e, struct actions *out)
 {
     struct version v = node_version(n, e->version.step);
     each_filling(n, e->rank, v, node_free_slot, out);
-    struct save *s = save_find(n, v);
+    struct save *s = node_save(n, v);
     if (s != NULL && s->ranks[e->rank] == RANK_FILLING) {
         s->ranks[e->rank] = RANK_IDLE;
         save_refuse(n, v, REFUSAL_RANK_LOST, out);
@@ -373,18 +363,6 @@ void save_rank_lost(struct node *n, const struct event *e, struct actions *out)
     }
 }
 
-static void replicate(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
-{
-    const struct node_shard *shard = node_shard_of_slot(n, slot);
-    n->copies[slot][holder].state = COPY_SENDING;
-    struct action *a = action_add(out, ACTION_REPLICATE);
-    a->slot = slot;
-    a->node = shard->holders[holder];
-    a->shard = shard->world_shard;
-    a->version = n->slots[slot].version;
-    a->root = n->slots[slot].root;
-}
-
 void save_verified(struct node *n, const struct event *e, struct actions *out)
 {
     struct version v = e->version;
@@ -398,14 +376,13 @@ void save_verified(struct node *n, const struct event *e, struct actions *out)
     n->slots[e->slot].root = e->root;
     node_set_slot(n, e->slot, SLOT_VERIFIED, v, out);
     node_free_if_unused(n, e->slot, out);
-    struct save *s = save_find(n, v);
+    struct save *s = node_save(n, v);
     if (s == NULL || s->refusal != REFUSAL_NONE || n->slots[e->slot].state != SLOT_VERIFIED) {
         return;
     }
     moved(n, s);
-    for (uint32_t h = 0; h < node_shard_of_slot(n, e->slot)->holder_count; h++) {
-        replicate(n, e->slot, h, out);
-    }
+    copies_due(n, e->slot);
+    copies_send(n, e->slot, out);
     ready_if_protected(n, s, out);
 }
 
@@ -436,7 +413,7 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
 {
     uint32_t slot = NONE32;
     struct copy *copy = copy_of(n, e, &slot);
-    struct save *s = save_find(n, e->version);
+    struct save *s = node_save(n, e->version);
     if (copy == NULL || s == NULL || copy->state == COPY_NONE || copy->state == COPY_ACKED) {
         return;
     }
@@ -446,10 +423,11 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
         ready_if_protected(n, s, out);
         return;
     }
-    copy->state = COPY_FAILED;
-    copy->retry_ms = n->now_ms + n->setup->retry_ms;
+    *copy = (struct copy){.state = COPY_DUE, .retry_ms = n->now_ms + n->setup->retry_ms};
     if (!refusal_may_heal(e->refusal)) {
         save_refuse(n, e->version, e->refusal, out);
+    } else if (e->refusal == REFUSAL_NO_SLOT && !decision_is_recovered(&n->decision)) {
+        send_not_yet(e->version, out);
     }
 }
 
@@ -472,7 +450,7 @@ static bool copy_moved(struct node *n, const struct event *e)
 void save_moved(struct node *n, const struct event *e)
 {
     const struct slot *slot = &n->slots[e->slot];
-    struct save *s = version_is(slot->version, e->version) ? save_find(n, e->version) : NULL;
+    struct save *s = version_is(slot->version, e->version) ? node_save(n, e->version) : NULL;
     if (s == NULL) {
         return;
     }
@@ -516,19 +494,7 @@ static void retry_slot(struct node *n, uint32_t slot, struct actions *out)
         make_digests(n, slot, out);
         return;
     }
-    if (n->slots[slot].state != SLOT_VERIFIED) {
-        return;
-    }
-    const struct save *s = save_find(n, n->slots[slot].version);
-    if (s == NULL || s->refusal != REFUSAL_NONE) {
-        return;
-    }
-    for (uint32_t h = 0; h < node_shard_of_slot(n, slot)->holder_count; h++) {
-        const struct copy *copy = &n->copies[slot][h];
-        if (copy->state == COPY_FAILED && n->now_ms >= copy->retry_ms) {
-            replicate(n, slot, h, out);
-        }
-    }
+    copies_send(n, slot, out);
 }
 
 /* Whether it may wait for slots that an older version occupies at its holders, until other nodes have that one ready,

@@ -41,6 +41,22 @@ uint32_t node_shard_of(const struct node *node, uint32_t world_shard)
     return NONE32;
 }
 
+uint32_t node_save_index(const struct node *n, struct version v)
+{
+    for (uint32_t i = 0; i < NODE_SAVES; i++) {
+        if (version_is(n->saves[i].version, v)) {
+            return i;
+        }
+    }
+    return NONE32;
+}
+
+struct save *node_save(struct node *n, struct version v)
+{
+    uint32_t i = node_save_index(n, v);
+    return i == NONE32 ? NULL : &n->saves[i];
+}
+
 struct version node_version(const struct node *n, uint64_t step)
 {
     return (struct version){n->setup->term, step};
@@ -84,22 +100,35 @@ void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out)
     node_set_slot(n, slot, SLOT_QUARANTINED, n->slots[slot].version, out);
 }
 
+/* A drain reads the owners' slots. A holder that kept such a version could not receive the next one meanwhile. */
+static bool is_drained(const struct node *n, uint32_t slot)
+{
+    return node_shard_of_slot(n, slot)->storing_rank != NONE32 && version_is(n->slots[slot].version, n->decision.drain);
+}
+
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
 {
     const struct slot *s = &n->slots[slot];
     bool at_rest = s->state == SLOT_VERIFIED || (s->state == SLOT_SEALED && s->undigested);
-    if (s->doomed && at_rest && s->pins == 0 && !version_is(s->version, n->decision.drain)) {
+    if (s->doomed && at_rest && s->pins == 0 && !is_drained(n, slot)) {
         node_free_slot(n, slot, out);
     }
 }
 
+uint32_t node_slots_used(const struct node *n, uint32_t shard)
+{
+    const struct node_shard *s = &n->setup->shards[shard];
+    return slots_used(s->slot_count, s->storing_rank != NONE32);
+}
+
 uint32_t node_empty_slot(const struct node *n, uint32_t shard)
 {
-    uint32_t first = n->first_slot[shard];
-    for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
+    uint32_t first = n->first_slot[shard], empty = NONE32, in_use = 0;
+    for (uint32_t i = first + n->setup->shards[shard].slot_count; i-- > first;) {
+        in_use += n->slots[i].state != SLOT_FREE || n->slots[i].pins > 0;
         if (n->slots[i].state == SLOT_FREE && n->slots[i].pins == 0 && !n->slots[i].withheld) {
-            return i;
+            empty = i;
         }
     }
-    return NONE32;
+    return in_use < node_slots_used(n, shard) ? empty : NONE32;
 }

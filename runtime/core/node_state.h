@@ -33,7 +33,12 @@ struct save {
     uint8_t *ranks;        /* rank_count of enum rank_progress */
 };
 
-enum copy_state { COPY_NONE, COPY_SENDING, COPY_FAILED, COPY_ACKED };
+enum copy_state {
+    COPY_NONE,
+    COPY_DUE, /* to be sent at retry_ms, or later if an older version comes first */
+    COPY_SENDING,
+    COPY_ACKED
+};
 
 /* One slot's copy at one holder. */
 struct copy {
@@ -65,6 +70,9 @@ struct node {
     bool *down;                              /* per node of the world */
 };
 
+/* The entry of this version, NULL if it has none; that of VERSION_NONE is not in use. */
+uint32_t node_save_index(const struct node *n, struct version v);
+struct save *node_save(struct node *n, struct version v);
 struct version node_version(const struct node *n, uint64_t step);
 enum fate node_fate(const struct node *n, struct version v);
 const struct node_shard *node_shard_of_slot(const struct node *n, uint32_t slot);
@@ -73,8 +81,10 @@ void node_set_slot(struct node *n, uint32_t slot, enum slot_state state, struct 
 void node_free_slot(struct node *n, uint32_t slot, struct actions *out);
 /* For a slot that is being filled by a trainer whose connection has ended. */
 void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out);
-/* Frees a doomed slot unless it is still written, read or drained. */
+/* Frees a doomed slot unless it is still written or read, or, at an owner, drained. */
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out);
+/* How many slots of the shard this node uses. */
+uint32_t node_slots_used(const struct node *n, uint32_t shard);
 /* A slot of the shard that may be filled, NONE32 if none. */
 uint32_t node_empty_slot(const struct node *n, uint32_t shard);
 

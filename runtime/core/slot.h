@@ -27,6 +27,16 @@ bool slot_may_become(enum slot_state from, enum slot_state to);
  * slot any longer. */
 enum slot_state slot_found(enum slot_state state, struct version version, struct version seal, uint64_t term);
 
+/* A node that only holds a shard for others keeps the newest committed version of it, and receives one more at a time.
+ * The owner needs another slot for the version that its trainer writes meanwhile. */
+#define HELD_SLOTS 2
+
+/* How many of a shard's slots a node uses, by whether one of its trainers stores the shard. */
+static inline uint32_t slots_used(uint32_t slot_count, bool stored_here)
+{
+    return stored_here || slot_count < HELD_SLOTS ? slot_count : HELD_SLOTS;
+}
+
 struct slot {
     uint32_t shard; /* index into node_setup.shards */
     enum slot_state state;
@@ -37,7 +47,7 @@ struct slot {
     uint32_t pins;       /* readers; a FREE slot with pins (its content turned out corrupt) is not used again either */
     bool doomed;         /* its version is over; becomes free when it is no longer read or written */
     uint32_t from;       /* RECEIVING: the node that offered it, NONE32 for a fetch */
-    bool withheld;       /* FREE, and not used: its pages were given back because memory is short */
+    bool withheld; /* FREE, and not used: it has no pages, because memory is short or this node needs none there */
 };
 
 #endif

@@ -2,7 +2,8 @@
  * A node machine with memory of its own and the actions of its last event, for the tests of runtime/core.
  *
  * The world has three nodes. The machine is node 1 with two ranks: rank 0 stores shard 10 (holder: node 2), rank 1
- * stores shard 11 (holders: nodes 2 and 0); it holds shard 20 for others and drains shard 10. */
+ * stores shard 11 (holders: nodes 2 and 0); it holds shard 20 for others, whose third slot has no pages, and drains
+ * shard 10. */
 #ifndef TCK_TESTS_CORE_MACHINE_H
 #define TCK_TESTS_CORE_MACHINE_H
 
@@ -75,6 +76,7 @@ static inline void machine_new(struct machine *m, uint32_t slots)
                                    .retry_ms = MACHINE_RETRY};
     for (uint32_t i = 0; i < 3 * slots; i++) {
         m->found[i].shard = i / slots;
+        m->found[i].withheld = i >= 2 * slots + HELD_SLOTS;
     }
     machine_start(m);
 }

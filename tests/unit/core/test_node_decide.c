@@ -144,6 +144,31 @@ Test(node_decide, keeps_a_superseded_version_while_it_is_drained)
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
 }
 
+static void hold(uint64_t step)
+{
+    offer(&m, 0, v(step), root_of(1));
+    machine_step(&m, (struct event){.type = EVENT_VERIFIED,
+                                    .slot = slot_of(&m, HELD_SHARD, v(step)),
+                                    .version = v(step),
+                                    .root = root_of(1),
+                                    .ok = true});
+}
+
+Test(node_decide, a_copy_held_for_another_node_does_not_wait_for_a_drain_of_what_is_superseded)
+{
+    hold(7);
+    decide(&m, draining(1, 7, 1));
+    hold(8);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_VERIFIED, "it is the newest committed version");
+    struct decision d = draining(2, 7, 1);
+    d.watermark = v(8);
+    d.horizon = 9;
+    decide(&m, d);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_FREE);
+    hold(9);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(9)), SLOT_VERIFIED);
+}
+
 Test(node_decide, drains_once_per_attempt)
 {
     save_until_ready(&m, 7);

@@ -84,7 +84,7 @@ Test(node_pressure, gives_nothing_back_with_enough_memory)
 Test(node_pressure, gives_back_only_spare_slots_when_memory_is_low)
 {
     commit(7, true);
-    cr_assert_eq(give_all(MEMORY_LOW), 3, "one of each shard");
+    cr_assert_eq(give_all(MEMORY_LOW), 2, "one of each shard that is stored here");
     commit(8, true); /* saving goes on */
     cr_assert_eq(state_of(&m, OWN_SHARD, v(8)), SLOT_VERIFIED);
     cr_assert_not(node_saving_suspended(m.node));
@@ -93,10 +93,9 @@ Test(node_pressure, gives_back_only_spare_slots_when_memory_is_low)
 Test(node_pressure, keeps_to_the_order_when_memory_is_critical)
 {
     commit(7, true);
-    const enum give_back order[] = {GIVE_BACK_SPARE,          GIVE_BACK_SPARE,          GIVE_BACK_SPARE,
-                                    GIVE_BACK_STORED_COPY,    GIVE_BACK_LAST_FREE_SLOT, GIVE_BACK_LAST_FREE_SLOT,
-                                    GIVE_BACK_LAST_FREE_SLOT, GIVE_BACK_OWN_COPY,       GIVE_BACK_OWN_COPY,
-                                    GIVE_BACK_NOTHING};
+    const enum give_back order[] = {GIVE_BACK_SPARE,          GIVE_BACK_SPARE,          GIVE_BACK_STORED_COPY,
+                                    GIVE_BACK_LAST_FREE_SLOT, GIVE_BACK_LAST_FREE_SLOT, GIVE_BACK_LAST_FREE_SLOT,
+                                    GIVE_BACK_OWN_COPY,       GIVE_BACK_OWN_COPY,       GIVE_BACK_NOTHING};
     for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
         enum give_back step = give_next(MEMORY_CRITICAL);
         cr_assert_eq(step, order[i], "number %zu: %s", i, give_back_text(step));
@@ -220,7 +219,7 @@ Test(node_pressure, takes_back_first_what_saving_lacks)
     cr_assert_eq(node_slot(m.node, slot)->shard, 2, "it has one slot left, the others have two");
     event_of(EVENT_TAKE_BACK, slot);
     cr_assert_not(node_slot(m.node, slot)->withheld);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         event_of(EVENT_TAKE_BACK, node_take_back_next(m.node));
     }
     cr_assert_eq(node_take_back_next(m.node), NONE32);
@@ -229,12 +228,54 @@ Test(node_pressure, takes_back_first_what_saving_lacks)
 Test(node_pressure, what_was_given_back_stays_so_in_the_next_term)
 {
     m.found[0].withheld = m.found[1].withheld = true;
-    m.found[6].withheld = true;
+    m.found[6].withheld = m.found[7].withheld = true;
     m.found[3] = (struct slot){.shard = 1, .state = SLOT_VERIFIED, .version = v(7), .withheld = true};
     machine_start(&m);
     cr_assert(node_lacks_slots(m.node, 0));
     cr_assert_not(node_lacks_slots(m.node, 1), "none was given back");
-    cr_assert_not(node_lacks_slots(m.node, 2), "two are left, so that a damaged copy can be repaired");
+    cr_assert(node_lacks_slots(m.node, 2), "one of the two that it uses");
     cr_assert_not(node_slot(m.node, 3)->withheld, "it has content, and so pages");
-    cr_assert_eq(node_take_back_next(m.node), 0);
+    cr_assert_eq(node_take_back_next(m.node), 6);
+}
+
+static void with_pages_everywhere(void)
+{
+    m.found[8].withheld = false;
+    machine_start(&m);
+}
+
+Test(node_pressure, a_slot_that_a_copy_for_another_node_does_not_need_is_given_back_with_enough_memory)
+{
+    with_pages_everywhere(); /* this node owned the shard before */
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_UNUSED, "even before the recovery is over");
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_NOTHING, "two are used");
+    cr_assert_not(node_has_given_back(m.node, 2), "nothing is missing");
+    cr_assert_not(node_lacks_slots(m.node, 2));
+    cr_assert_eq(node_take_back_next(m.node), NONE32);
+    decide(&m, (struct decision){.seq = 1, .readable = true, .based = true});
+    commit(7, false);
+    cr_assert_not(node_saving_suspended(m.node));
+    commit(8, false);
+}
+
+Test(node_pressure, a_slot_that_is_not_needed_stays_while_it_is_in_use)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        m.found[6 + i] = (struct slot){.shard = 2, .state = SLOT_VERIFIED, .version = {MACHINE_TERM - 1, 5 + i}};
+    }
+    machine_start(&m);
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_NOTHING);
+    decide(&m, (struct decision){.seq = 1, .readable = true, .based = true, .watermark = {MACHINE_TERM - 1, 7}});
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_UNUSED);
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_NOTHING);
+}
+
+Test(node_pressure, what_this_node_owns_needs_all_slots)
+{
+    with_pages_everywhere();
+    m.shards[2].storing_rank = 0; /* and so it does after a restart with its rank here */
+    m.found[8].withheld = true;
+    machine_start(&m);
+    cr_assert(node_has_given_back(m.node, 2));
+    cr_assert_eq(node_take_back_next(m.node), 8);
 }

@@ -301,6 +301,73 @@ Test(node_save, sends_a_failed_copy_again_after_a_while)
     cr_assert_null(action_of(&m, ACTION_REPLICATE), "one at a time");
 }
 
+Test(node_save, sends_the_next_version_to_a_holder_when_the_one_before_is_decided)
+{
+    machine_new(&m, 3);
+    save_until_ready(&m, 7);
+    save_until_verified(&m, 8);
+    cr_assert_null(action_of(&m, ACTION_REPLICATE), "the holders have no room for it yet");
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert_null(action_of(&m, ACTION_REPLICATE));
+    decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 9, .open = {8}, .open_count = 1});
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 3, "at once");
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->version.step, 8);
+}
+
+Test(node_save, sends_the_older_version_first_even_if_its_digests_come_later)
+{
+    machine_new(&m, 3);
+    for (uint64_t step = 7; step < 9; step++) {
+        begin(&m, 0, step);
+        seal(&m, 0, step);
+    }
+    verified(&m, OWN_SHARD, v(8), true);
+    cr_assert_null(action_of(&m, ACTION_REPLICATE));
+    verified(&m, OWN_SHARD, v(7), true);
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 1);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->version.step, 7);
+}
+
+Test(node_save, does_not_wait_for_a_version_that_was_given_up_before_it_was_sent)
+{
+    machine_new(&m, 3);
+    begin(&m, 0, 7);
+    seal(&m, 0, 7); /* rank 1 goes on without it, before its digests are made */
+    begin(&m, 1, 8);
+    decide(&m, (struct decision){.seq = 1, .horizon = 9, .open = {7, 8}, .open_count = 2});
+    begin(&m, 1, 9);
+    begin(&m, 0, 9);
+    seal(&m, 0, 9);
+    verified(&m, OWN_SHARD, v(9), true);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->version.step, 9);
+}
+
+Test(node_save, waits_for_a_version_that_was_given_up_while_a_holder_may_have_it)
+{
+    machine_new(&m, 3);
+    save_until_verified(&m, 7);
+    machine_step(&m, (struct event){.type = EVENT_CORRUPT, .slot = slot_of(&m, OTHER_OWN_SHARD, v(7))});
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_CORRUPT);
+    save_until_verified(&m, 8);
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
+    for (uint32_t i = 0; i < m.out.count; i++) {
+        cr_assert(m.items[i].type != ACTION_REPLICATE || m.items[i].shard != OWN_SHARD);
+    }
+    decide(&m, (struct decision){.seq = 1, .horizon = 9, .open = {8}, .open_count = 1});
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->shard, OWN_SHARD);
+}
+
+Test(node_save, asks_a_recovery_for_room_at_a_holder)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
+    cr_assert_eq(action_of(&m, ACTION_SEND_REFUSED)->refusal, REFUSAL_NOT_YET, "it decides nothing");
+    decide(&m, (struct decision){.seq = 1, .readable = true, .based = true});
+    cr_assert_not_null(action_of(&m, ACTION_REPLICATE), "the end of the recovery has made room");
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
+    cr_assert_null(action_of(&m, ACTION_SEND_REFUSED), "no recovery can help");
+}
+
 Test(node_save, gives_a_version_up_when_its_holder_can_never_take_it)
 {
     save_until_verified(&m, 7);

@@ -113,6 +113,32 @@ Test(node_hold, rejects_an_offer_rather_than_give_up_an_undecided_version)
     cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_VERIFIED);
 }
 
+Test(node_hold, uses_two_slots_even_if_it_has_more)
+{
+    machine_new(&m, 3);
+    m.found[8].withheld = false; /* this node owned the shard before */
+    machine_start(&m);
+    store(v(7));
+    store(v(8));
+    offer(&m, 0, v(9), root_of(1));
+    cr_assert_eq(action_of(&m, ACTION_REJECT_OFFER)->refusal, REFUSAL_NO_SLOT);
+    decide(&m, (struct decision){.seq = 1, .watermark = v(8), .horizon = 9});
+    store(v(9));
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(9)), SLOT_VERIFIED);
+}
+
+Test(node_hold, a_fetch_uses_no_third_slot_either)
+{
+    machine_new(&m, 3);
+    m.found[6] = (struct slot){.shard = 2, .state = SLOT_VERIFIED, .version = old(5)};
+    m.found[7] = (struct slot){.shard = 2, .state = SLOT_VERIFIED, .version = old(9)};
+    m.found[8].withheld = false;
+    machine_start(&m);
+    fetch_above(HELD_SHARD, old(7), 5);
+    cr_assert_eq(action_of(&m, ACTION_FETCH_SLOT)->slot, 7, "step 9 was found incomplete");
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(5)), SLOT_VERIFIED);
+}
+
 Test(node_hold, keeps_a_slot_while_bytes_arrive_even_if_its_version_is_over)
 {
     offer(&m, 0, v(7), root_of(1));

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * When a node sends which version to a holder. */
+#include "core/node_copies.h"
+
+static bool is_given_up(struct node *n, struct version v)
+{
+    const struct save *s = node_save(n, v);
+    return s == NULL || s->refusal != REFUSAL_NONE;
+}
+
+/* An older version is in the way until it is decided, unless it was given up before the holder got any of it. */
+static bool must_wait(struct node *n, uint32_t slot, uint32_t holder)
+{
+    struct version v = n->slots[slot].version;
+    uint32_t shard = n->slots[slot].shard, first = n->first_slot[shard];
+    for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
+        const struct slot *other = &n->slots[i];
+        bool in_use = other->state != SLOT_FREE && other->state != SLOT_QUARANTINED;
+        bool older = in_use && other->version.term == v.term && other->version.step < v.step;
+        if (!older || node_fate(n, other->version) != FATE_UNDECIDED) {
+            continue;
+        }
+        enum copy_state state = n->copies[i][holder].state;
+        if (state == COPY_SENDING || state == COPY_ACKED || !is_given_up(n, other->version)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void replicate(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
+{
+    const struct node_shard *shard = node_shard_of_slot(n, slot);
+    n->copies[slot][holder].state = COPY_SENDING;
+    struct action *a = action_add(out, ACTION_REPLICATE);
+    a->slot = slot;
+    a->node = shard->holders[holder];
+    a->shard = shard->world_shard;
+    a->version = n->slots[slot].version;
+    a->root = n->slots[slot].root;
+}
+
+void copies_due(struct node *n, uint32_t slot)
+{
+    for (uint32_t h = 0; h < node_shard_of_slot(n, slot)->holder_count; h++) {
+        n->copies[slot][h] = (struct copy){.state = COPY_DUE, .retry_ms = n->now_ms};
+    }
+}
+
+void copies_send(struct node *n, uint32_t slot, struct actions *out)
+{
+    if (n->slots[slot].state != SLOT_VERIFIED || is_given_up(n, n->slots[slot].version)) {
+        return;
+    }
+    for (uint32_t h = 0; h < node_shard_of_slot(n, slot)->holder_count; h++) {
+        const struct copy *copy = &n->copies[slot][h];
+        if (copy->state == COPY_DUE && n->now_ms >= copy->retry_ms && !must_wait(n, slot, h)) {
+            replicate(n, slot, h, out);
+        }
+    }
+}
+
+void copies_send_decided(struct node *n, struct actions *out)
+{
+    for (uint32_t i = 0; i < n->slot_total; i++) {
+        for (uint32_t h = 0; h < node_shard_of_slot(n, i)->holder_count; h++) {
+            n->copies[i][h].retry_ms = n->now_ms;
+        }
+        copies_send(n, i, out);
+    }
+}

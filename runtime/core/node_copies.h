@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * When a node sends which version to a holder. A holder has room for one version beside the newest committed one
+ * (HELD_SLOTS), so it gets the versions of a shard one after the other, the oldest first, and the next one when the one
+ * before is decided. If some nodes sent the older and others the newer version first, neither could be completed. */
+#ifndef TCK_CORE_NODE_COPIES_H
+#define TCK_CORE_NODE_COPIES_H
+
+#include "core/node_state.h"
+
+/* The slot's version is verified: its copies are due. */
+void copies_due(struct node *n, uint32_t slot);
+/* Sends those copies of the slot that are due and for which no older version has to be decided first. */
+void copies_send(struct node *n, uint32_t slot, struct actions *out);
+/* Sends what has waited: the decision just learned may have freed the slot that a holder needs for it. */
+void copies_send_decided(struct node *n, struct actions *out);
+
+#endif
