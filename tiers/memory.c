@@ -30,7 +30,6 @@ struct memory {
     struct page_source *source;
     struct segment **segments; /* sorted by shard id */
     size_t count;
-    uint64_t used_bytes;
     struct found *found;
     struct id_map found_places;
     size_t found_count;
@@ -118,17 +117,16 @@ struct segment *memory_at(const struct memory *memory, size_t i)
 
 uint64_t memory_used_bytes(const struct memory *memory)
 {
-    return memory->used_bytes;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < memory->count; i++) {
+        bytes += segment_held_bytes(memory->segments[i]);
+    }
+    return bytes;
 }
 
 uint64_t memory_cap_bytes(const struct memory *memory)
 {
     return memory->setup.cap_bytes;
-}
-
-static uint64_t bytes_of(const struct segment *segment)
-{
-    return segment->data.bytes + segment->meta.bytes;
 }
 
 static tck_status_t insert(struct memory *memory, struct segment *segment, struct error *err)
@@ -142,7 +140,6 @@ static tck_status_t insert(struct memory *memory, struct segment *segment, struc
     memmove(&grown[at + 1], &grown[at], (memory->count - at) * sizeof(struct segment *));
     grown[at] = segment;
     memory->count++;
-    memory->used_bytes += bytes_of(segment);
     return TCK_OK;
 }
 
@@ -150,7 +147,6 @@ static void take_out(struct memory *memory, struct segment *segment)
 {
     size_t at = position(memory, segment->shard);
     memory->count--;
-    memory->used_bytes -= bytes_of(segment);
     memmove(&memory->segments[at], &memory->segments[at + 1], (memory->count - at) * sizeof(struct segment *));
 }
 
@@ -204,13 +200,23 @@ static void log_segment(const char *what, const struct segment *segment)
     char shard[HASH128_TEXT];
     hash128_text(segment->shard, shard);
     log_info("%s segment of shard %s: %" PRIu64 " bytes in %" PRIu32 " slots, %" PRIu32 " byte pages, %s%s", what,
-             shard, bytes_of(segment), segment->slot_count, segment->data.page_bytes, segment->data.way,
+             shard, segment_held_bytes(segment), segment->used, segment->data.page_bytes, segment->data.way,
              segment->data.sealed ? "" : ", not sealed (a trainer could shrink it)");
 }
 
-static tck_status_t check_cap(const struct memory *memory, uint64_t wanted, struct error *err)
+/* Slots that are no longer needed do not count: they are given back as soon as they are free. */
+static uint64_t needed_bytes(const struct memory *memory)
 {
-    uint64_t cap = memory->setup.cap_bytes, used = memory->used_bytes;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < memory->count; i++) {
+        bytes += segment_needed_bytes(memory->segments[i]);
+    }
+    return bytes;
+}
+
+static tck_status_t check_cap(const struct memory *memory, uint64_t used, uint64_t wanted, struct error *err)
+{
+    uint64_t cap = memory->setup.cap_bytes;
     if (used > cap || wanted > cap - used) {
         return error_set(err, TCK_ERR_NOSPC,
                          "%" PRIu64 " bytes wanted, %" PRIu64 " in use, %" PRIu64 " allowed (memory_cap_bytes)", wanted,
@@ -226,7 +232,7 @@ static tck_status_t add_new(struct memory *memory, const struct segment_wish *wi
     struct segment *segment;
     tck_status_t status = segment_check(wish, err);
     if (status == TCK_OK) {
-        status = check_cap(memory, segment_bytes(wish), err);
+        status = check_cap(memory, needed_bytes(memory), segment_bytes(wish), err);
     }
     if (status == TCK_OK) {
         status = segment_make(wish, memory->source, &segment, err);
@@ -253,13 +259,41 @@ free_segment:
     return status;
 }
 
+static void allocate_used(const struct memory *memory, struct segment *segment, uint32_t lacking)
+{
+    struct error why = {0};
+    for (uint32_t slot = 0; slot < segment->slot_count && segment_lacking(segment) > lacking; slot++) {
+        if (segment->given_back[slot]) {
+            if (segment_take_back(segment, slot, memory->setup.threads, &why) != TCK_OK) {
+                log_warn("a slot that is needed again gets its memory later: %s", why.text);
+                return;
+            }
+            segment->given_back[slot] = false;
+        }
+    }
+}
+
+/* Those that memory pressure has taken are not allocated here. */
+static tck_status_t use_slots(const struct memory *memory, struct segment *segment, uint32_t slots, struct error *err)
+{
+    uint32_t lacking = segment_lacking(segment);
+    uint64_t before = needed_bytes(memory);
+    segment_set_used(segment, slots);
+    uint64_t after = needed_bytes(memory);
+    tck_status_t status = after > before ? check_cap(memory, before, after - before, err) : TCK_OK;
+    if (status == TCK_OK) {
+        allocate_used(memory, segment, lacking);
+    }
+    return status;
+}
+
 tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,
-                        struct segment **out, struct error *err)
+                        uint32_t used, struct segment **out, struct error *err)
 {
     char hex[HASH128_TEXT];
     struct error why = {0};
     struct segment_wish wish = {
-        .job = memory->job, .shard = shard, .image_bytes = image_bytes, .slot_count = slot_count};
+        .job = memory->job, .shard = shard, .image_bytes = image_bytes, .slot_count = slot_count, .used = used};
     struct segment *old = memory_find(memory, shard);
     tck_status_t status = TCK_OK;
     if (old == NULL) {
@@ -270,6 +304,7 @@ tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t im
                            old->slot_count, old->image_bytes, slot_count, image_bytes);
     } else {
         *out = old;
+        status = use_slots(memory, old, used, &why);
     }
     if (status != TCK_OK) {
         hash128_text(shard, hex);
@@ -278,9 +313,10 @@ tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t im
     return TCK_OK;
 }
 
-uint64_t memory_needed(const struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count)
+uint64_t memory_needed(const struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,
+                       uint32_t used)
 {
-    struct segment_wish wish = {.shard = shard, .image_bytes = image_bytes, .slot_count = slot_count};
+    struct segment_wish wish = {.shard = shard, .image_bytes = image_bytes, .slot_count = slot_count, .used = used};
     struct error ignored;
     bool fits = memory_find(memory, shard) == NULL && segment_check(&wish, &ignored) == TCK_OK;
     return fits ? segment_bytes(&wish) : 0;

@@ -121,8 +121,9 @@ static uint8_t *map_aligned(int fd, uint64_t bytes)
     return base;
 }
 
-/* Gives a new file its size, maps it and touches it. Takes over fd in any case. */
-static tck_status_t fill(const struct page_source *source, int fd, uint64_t bytes, struct pages *out, struct error *err)
+/* Gives a new file its size, maps it and touches its first part. Takes over fd in any case. */
+static tck_status_t fill(const struct page_source *source, int fd, uint64_t bytes, uint64_t touched, struct pages *out,
+                         struct error *err)
 {
     struct pages pages = {.fd = fd, .bytes = bytes};
     tck_status_t status = TCK_OK;
@@ -136,7 +137,7 @@ static tck_status_t fill(const struct page_source *source, int fd, uint64_t byte
         status = error_set(err, status_of_errno(errno), "map %" PRIu64 " bytes: %m", bytes);
         goto free_pages;
     }
-    status = pages_touch(&(struct page_range){.fd = fd, .base = pages.base, .bytes = bytes}, source->threads,
+    status = pages_touch(&(struct page_range){.fd = fd, .base = pages.base, .bytes = touched}, source->threads,
                          source->progress, err);
     if (status != TCK_OK) {
         goto free_pages;
@@ -149,15 +150,15 @@ free_pages:
     return status;
 }
 
-static tck_status_t make_by(const struct page_source *source, const struct way *way, uint64_t bytes, struct pages *out,
-                            struct error *err)
+static tck_status_t make_by(const struct page_source *source, const struct way *way, uint64_t bytes, uint64_t touched,
+                            struct pages *out, struct error *err)
 {
     tck_status_t status;
     int fd = way->make(source);
     if (fd < 0) {
         status = error_set(err, status_of_errno(errno), "create it: %m");
     } else {
-        status = fill(source, fd, bytes, out, err);
+        status = fill(source, fd, bytes, touched, out, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "shared memory file by %s", way->name);
@@ -166,27 +167,27 @@ static tck_status_t make_by(const struct page_source *source, const struct way *
     return TCK_OK;
 }
 
-tck_status_t pages_make(const struct page_source *source, uint64_t bytes, bool huge, struct pages *out,
-                        struct error *err)
+tck_status_t pages_make(const struct page_source *source, uint64_t bytes, uint64_t touched, bool huge,
+                        struct pages *out, struct error *err)
 {
     struct error tried = {0};
     if (huge && memory_hugetlb_free() >= bytes) { /* these are not part of the memory available to all */
-        if (make_by(source, &hugetlb, bytes, out, &tried) == TCK_OK) {
+        if (make_by(source, &hugetlb, bytes, bytes, out, &tried) == TCK_OK) {
             return TCK_OK;
         }
         log_debug("%s", tried.text);
     }
-    tck_status_t status = memory_can_spare(bytes, err);
+    tck_status_t status = memory_can_spare(touched, err);
     if (status != TCK_OK) {
         return status;
     }
     if (huge && source->huge != NULL) {
-        if (make_by(source, source->huge, bytes, out, &tried) == TCK_OK) {
+        if (make_by(source, source->huge, bytes, touched, out, &tried) == TCK_OK) {
             return TCK_OK;
         }
         log_warn("%s; a file of normal pages is used instead", tried.text);
     }
-    return make_by(source, &plain, bytes, out, err);
+    return make_by(source, &plain, bytes, touched, out, err);
 }
 
 tck_status_t pages_map(int fd, struct pages *out, struct error *err)
@@ -266,7 +267,7 @@ static bool gives_huge(const struct page_source *source, const struct way *way)
 {
     struct pages trial = {.fd = -1};
     struct error tried = {0};
-    if (make_by(source, way, HUGE_PAGE_BYTES, &trial, &tried) != TCK_OK) {
+    if (make_by(source, way, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES, &trial, &tried) != TCK_OK) {
         log_debug("%s", tried.text);
         return false;
     }

@@ -132,6 +132,22 @@ static void write_free_header(struct segment *segment, uint32_t slot)
     segment_write_header(segment, slot, &(struct slot_header){.state = SLOT_FREE});
 }
 
+static uint32_t with_pages(const struct segment *segment)
+{
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < segment->slot_count; slot++) {
+        count += !segment->given_back[slot];
+    }
+    return count;
+}
+
+/* A slot that was given back may have some pages again, if a trainer has mapped it. */
+static void find_given_back(struct segment *segment, uint32_t slot)
+{
+    bool all = pages_all(&segment->data, slot * segment->slot_stride, segment->slot_stride);
+    segment->given_back[slot] = segment->headers[slot].state == SLOT_FREE && !all;
+}
+
 /* ---- make ---------------------------------------------------------------------------------------------------- */
 
 tck_status_t segment_check(const struct segment_wish *wish, struct error *err)
@@ -143,12 +159,16 @@ tck_status_t segment_check(const struct segment_wish *wish, struct error *err)
         return error_set(err, TCK_ERR_INVAL, "a segment has 1 to %d slots, not %" PRIu32, CORE_SLOTS_MAX,
                          wish->slot_count);
     }
+    if (wish->used == 0 || wish->used > wish->slot_count) {
+        return error_set(err, TCK_ERR_INVAL, "%" PRIu32 " of %" PRIu32 " slots cannot be used", wish->used,
+                         wish->slot_count);
+    }
     return TCK_OK;
 }
 
 uint64_t segment_bytes(const struct segment_wish *wish)
 {
-    return wish->slot_count * stride_of(wish->image_bytes) + meta_bytes_of(wish->image_bytes, wish->slot_count);
+    return wish->used * stride_of(wish->image_bytes) + meta_bytes_of(wish->image_bytes, wish->slot_count);
 }
 
 static struct segment *segment_alloc(void)
@@ -187,11 +207,12 @@ static tck_status_t make_files(struct segment *segment, const struct page_source
     if (getrandom(&segment->id, sizeof(segment->id), 0) != sizeof(segment->id)) {
         return error_set(err, TCK_ERR_IO, "no random id for a segment: %m");
     }
-    tck_status_t status = pages_make(source, meta_bytes, false, &segment->meta, err);
+    tck_status_t status = pages_make(source, meta_bytes, meta_bytes, false, &segment->meta, err);
     if (status != TCK_OK) {
         return status;
     }
-    return pages_make(source, data_bytes, segment->image_bytes >= HUGE_PAGE_BYTES, &segment->data, err);
+    return pages_make(source, data_bytes, segment->used * segment->slot_stride, segment->image_bytes >= HUGE_PAGE_BYTES,
+                      &segment->data, err);
 }
 
 tck_status_t segment_make(const struct segment_wish *wish, const struct page_source *source, struct segment **out,
@@ -206,6 +227,7 @@ tck_status_t segment_make(const struct segment_wish *wish, const struct page_sou
     segment->image_bytes = wish->image_bytes;
     segment->slot_stride = stride_of(wish->image_bytes);
     segment->slot_count = wish->slot_count;
+    segment->used = wish->used;
     tck_status_t status = make_files(segment, source, err);
     if (status != TCK_OK) {
         segment_free(segment);
@@ -213,6 +235,7 @@ tck_status_t segment_make(const struct segment_wish *wish, const struct page_sou
     }
     for (uint32_t slot = 0; slot < segment->slot_count; slot++) {
         write_free_header(segment, slot);
+        find_given_back(segment, slot);
     }
     *out = segment;
     return TCK_OK;
@@ -281,13 +304,6 @@ static tck_status_t take_slot(struct segment *segment, uint32_t slot, struct err
     return TCK_OK;
 }
 
-/* A slot that was given back may have some pages again, if a trainer has mapped it. */
-static void find_given_back(struct segment *segment, uint32_t slot)
-{
-    bool all = pages_all(&segment->data, slot * segment->slot_stride, segment->slot_stride);
-    segment->given_back[slot] = segment->headers[slot].state == SLOT_FREE && !all;
-}
-
 static tck_status_t take_slots(struct segment *segment, struct error *err)
 {
     struct slot_header first;
@@ -299,6 +315,7 @@ static tck_status_t take_slots(struct segment *segment, struct error *err)
         status = take_slot(segment, slot, err);
         find_given_back(segment, slot);
     }
+    segment->used = with_pages(segment); /* until segment_set_used */
     return status;
 }
 
@@ -453,4 +470,35 @@ tck_status_t segment_give_back(struct segment *segment, uint32_t slot, bool stor
 tck_status_t segment_take_back(const struct segment *segment, uint32_t slot, uint32_t threads, struct error *err)
 {
     return pages_refill(&segment->data, slot * segment->slot_stride, segment->slot_stride, threads, err);
+}
+
+/* ---- how many slots have pages ------------------------------------------------------------------------------- */
+
+uint32_t segment_lacking(const struct segment *segment)
+{
+    uint32_t have = with_pages(segment);
+    return segment->used > have ? segment->used - have : 0;
+}
+
+uint64_t segment_held_bytes(const struct segment *segment)
+{
+    return (with_pages(segment) + segment_lacking(segment)) * segment->slot_stride + segment->meta.bytes;
+}
+
+uint64_t segment_needed_bytes(const struct segment *segment)
+{
+    return segment_can_give_back(segment, false) ? segment->used * segment->slot_stride + segment->meta.bytes
+                                                 : segment_held_bytes(segment);
+}
+
+void segment_set_used(struct segment *segment, uint32_t slots)
+{
+    struct error why = {0};
+    segment->used = slots;
+    for (uint32_t slot = segment->slot_count; slot-- > 0 && with_pages(segment) > slots;) {
+        bool free = segment->headers[slot].state == SLOT_FREE && !segment->given_back[slot];
+        if (free && segment_can_give_back(segment, false)) {
+            segment->given_back[slot] = segment_give_back(segment, slot, false, &why) == TCK_OK;
+        }
+    }
 }

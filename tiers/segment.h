@@ -32,6 +32,14 @@ must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t s
  * on it. True if it had to. */
 bool segment_repair_header(struct segment *segment, uint32_t slot);
 
+/* ---- how many slots have pages --------------------------------------------------------------------------------- */
+
+/* This node needs so many of the slots. The pages of free ones beyond that are given back where they can be; the others
+ * follow (core/node_pressure.h). Takes long, and may be called in any thread while nothing uses the segment. */
+void segment_set_used(struct segment *segment, uint32_t slots);
+/* How many of the slots that are needed were given back. */
+uint32_t segment_lacking(const struct segment *segment);
+
 /* ---- giving slots back when memory is short -------------------------------------------------------------------- */
 
 /* Whether the pages of free slots may be removed: not if they are reserved for hugetlb or a trainer has pinned them for

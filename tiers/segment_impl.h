@@ -15,6 +15,7 @@ struct segment {
     struct hash128 shard;
     uint64_t image_bytes, slot_stride;
     uint32_t slot_count;
+    uint32_t used; /* so many slots are needed */
     struct pages data, meta;
     pthread_mutex_t lock; /* of headers: only the loop's thread writes, a check of the slot reads in another */
     struct slot_header headers[CORE_SLOTS_MAX];
@@ -29,14 +30,15 @@ struct segment_wish {
     struct hash128 shard;
     uint64_t image_bytes;
     uint32_t slot_count;
+    uint32_t used; /* of the slots: the others get no pages */
 };
 
 /* TCK_ERR_INVAL if there can be no such segment. */
 must_check tck_status_t segment_check(const struct segment_wish *wish, struct error *err);
-/* Size of both files together, for a wish that passed segment_check. */
+/* What both files together need, for a wish that passed segment_check. */
 uint64_t segment_bytes(const struct segment_wish *wish);
 
-/* A new segment with all slots free, its pages touched. */
+/* A new segment with all slots free, the pages of those that are used touched. */
 must_check tck_status_t segment_make(const struct segment_wish *wish, const struct page_source *source,
                                      struct segment **out, struct error *err);
 /* Rebuilds a segment of this job from its two files alone and takes over both on success. A slot that lost both header
@@ -44,5 +46,9 @@ must_check tck_status_t segment_make(const struct segment_wish *wish, const stru
 must_check tck_status_t segment_open(struct hash128 id, const char *job, int data_fd, int meta_fd, struct segment **out,
                                      struct error *err);
 void segment_free(struct segment *segment);
+/* What is needed of both files together; all of it where pages cannot be given back. */
+uint64_t segment_needed_bytes(const struct segment *segment);
+/* What has pages, or will have them when memory is no longer short. */
+uint64_t segment_held_bytes(const struct segment *segment);
 
 #endif

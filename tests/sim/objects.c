@@ -264,8 +264,8 @@ static struct pages pages_of(int fd, const char *way)
         .fd = fd, .base = object->base, .bytes = object->bytes, .page_bytes = PAGE, .sealed = true, .way = way};
 }
 
-tck_status_t pages_make(const struct page_source *source, uint64_t bytes, bool huge, struct pages *out,
-                        struct error *err)
+tck_status_t pages_make(const struct page_source *source, uint64_t bytes, uint64_t touched, bool huge,
+                        struct pages *out, struct error *err)
 {
     (void)source;
     (void)huge;
@@ -273,6 +273,7 @@ tck_status_t pages_make(const struct page_source *source, uint64_t bytes, bool h
     struct object *object = object_new(OBJECT_MEMORY);
     memory_resize(object, bytes);
     *out = pages_of(object_fd(object), "simulated");
+    pressure_untouched(object->base + touched, bytes - touched);
     return TCK_OK;
 }
 

@@ -82,11 +82,8 @@ static bool has_given_back(const struct host *host)
     const struct term_context *tc = host->agent != NULL ? host->agent->term_context : NULL;
     const struct memory *memory = tc != NULL && !tc->closed ? host->agent->memory : NULL;
     for (size_t i = 0; memory != NULL && i < memory_count(memory); i++) {
-        const struct segment *segment = memory_at(memory, i);
-        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
-            if (segment_is_given_back(segment, k)) {
-                return true;
-            }
+        if (segment_lacking(memory_at(memory, i)) > 0) {
+            return true;
         }
     }
     return false;
@@ -139,6 +136,19 @@ void pressure_forget(const uint8_t *at, uint64_t bytes)
     }
 }
 
+void pressure_untouched(const uint8_t *at, uint64_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    struct hole *hole = malloc(sizeof(*hole));
+    if (hole == NULL) {
+        abort();
+    }
+    *hole = (struct hole){holes, at, bytes};
+    holes = hole;
+}
+
 bool pages_removable(const struct pages *pages)
 {
     (void)pages;
@@ -151,12 +161,7 @@ tck_status_t pages_remove(const struct pages *pages, uint64_t offset, uint64_t b
     uint8_t *at = pages->base + offset;
     slot_use_removed(at, bytes);
     pressure_forget(at, bytes);
-    struct hole *hole = malloc(sizeof(*hole));
-    if (hole == NULL) {
-        abort();
-    }
-    *hole = (struct hole){holes, at, bytes};
-    holes = hole;
+    pressure_untouched(at, bytes);
     memset(at, 0, bytes);
     return TCK_OK;
 }

@@ -24,6 +24,7 @@
 #include "base/failpoint.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "core/slot.h"
 #include "tiers/memory.h"
 #include "tiers/peer.h"
 
@@ -318,11 +319,16 @@ static uint32_t slots_of(const struct membership_setup *needs, struct hash128 sh
     return slots;
 }
 
+static bool is_owned_here(const struct registration *j, uint32_t shard)
+{
+    int64_t self = world_find_node(&j->world, j->ms->needs.config->node);
+    return self >= 0 && placement_is_owner(&j->placement, shard, (uint32_t)self);
+}
+
 static bool is_kept_here(const struct registration *j, uint32_t shard)
 {
     int64_t self = world_find_node(&j->world, j->ms->needs.config->node);
-    return self >= 0 && (placement_is_owner(&j->placement, shard, (uint32_t)self) ||
-                         placement_is_holder(&j->placement, shard, (uint32_t)self));
+    return self >= 0 && (is_owned_here(j, shard) || placement_is_holder(&j->placement, shard, (uint32_t)self));
 }
 
 static uint64_t wanted_bytes(const struct registration *j)
@@ -331,10 +337,23 @@ static uint64_t wanted_bytes(const struct registration *j)
     uint64_t bytes = 0;
     for (uint32_t s = 0; s < j->world.shard_count; s++) {
         const struct world_shard *shard = &j->world.shards[s];
-        bytes +=
-            is_kept_here(j, s) ? memory_needed(needs->memory, shard->id, shard->image_bytes, needs->config->slots) : 0;
+        uint32_t slots = needs->config->slots, used = slots_used(slots, is_owned_here(j, s));
+        bytes += is_kept_here(j, s) ? memory_needed(needs->memory, shard->id, shard->image_bytes, slots, used) : 0;
     }
     return bytes;
+}
+
+/* What this node owned before, and will only hold or not even that, gives back what others may need. */
+static void give_back_unused(const struct registration *j)
+{
+    const struct memory *memory = j->ms->needs.memory;
+    for (size_t i = 0; i < memory_count(memory); i++) {
+        struct segment_info info = segment_info(memory_at(memory, i));
+        int64_t shard = world_find_shard(&j->world, info.shard);
+        if (shard < 0 || !is_owned_here(j, (uint32_t)shard)) {
+            segment_set_used(memory_at(memory, i), slots_used(info.slot_count, false));
+        }
+    }
 }
 
 /* Runs in a pool thread; nothing else touches the memory tier in the meantime. */
@@ -343,11 +362,14 @@ static void allocate(void *ctx)
     struct registration *j = ctx;
     const struct membership_setup *needs = &j->ms->needs;
     atomic_store_explicit(&j->wanted_bytes, wanted_bytes(j), memory_order_relaxed);
+    give_back_unused(j);
     for (uint32_t s = 0; j->status == TCK_OK && s < j->world.shard_count; s++) {
         if (is_kept_here(j, s)) {
             struct segment *segment;
-            j->status = memory_add(needs->memory, j->world.shards[s].id, j->world.shards[s].image_bytes,
-                                   slots_of(needs, j->world.shards[s].id), &segment, &j->err);
+            const struct world_shard *shard = &j->world.shards[s];
+            uint32_t slots = slots_of(needs, shard->id);
+            j->status = memory_add(needs->memory, shard->id, shard->image_bytes, slots,
+                                   slots_used(slots, is_owned_here(j, s)), &segment, &j->err);
             failpoint(enrol, allocating);
         }
     }

@@ -178,18 +178,21 @@ static bool is_fixed(const struct term_context *tc, uint32_t shard)
 }
 
 /* The next slot to be given back, NONE32 if none. */
-static uint32_t next_to_give(const struct pressure *p, const struct term_context *tc)
+static uint32_t next_to_give(const struct term_context *tc, enum memory_level level)
 {
     uint32_t count = tc->setup.shard_count;
     bool *fixed = calloc(count ? count : 1, sizeof(*fixed));
     if (fixed == NULL) {
         return NONE32; /* it is tried again soon */
     }
-    for (uint32_t i = 0; i < count; i++) {
-        fixed[i] = is_fixed(tc, i);
-    }
-    const struct give_back_limits limits = {.level = p->state.now, .alone = tc->lost_count > 0, .fixed = fixed};
+    const struct give_back_limits limits = {.level = level, .alone = tc->lost_count > 0, .fixed = fixed};
     uint32_t slot = node_give_back_next(tc->node, &limits);
+    if (slot != NONE32) { /* the kernel is asked only if there is something to give */
+        for (uint32_t i = 0; i < count; i++) {
+            fixed[i] = is_fixed(tc, i);
+        }
+        slot = node_give_back_next(tc->node, &limits);
+    }
     free(fixed);
     return slot;
 }
@@ -220,26 +223,28 @@ static void log_given(const struct term_context *tc, uint32_t slot, enum give_ba
     }
 }
 
-static void give(struct pressure *p, struct term_context *tc)
+/* Gives the next slot back; false: there is none. With enough memory it is one that this node does not use. */
+static bool give(struct pressure *p, struct term_context *tc, enum memory_level level)
 {
-    uint32_t k, slot = next_with_pages(tc);
+    uint32_t k, slot = level != MEMORY_ENOUGH ? next_with_pages(tc) : NONE32;
     if (slot == NONE32) {
-        slot = next_to_give(p, tc);
+        slot = next_to_give(tc, level);
         if (slot == NONE32) {
-            return;
+            return false;
         }
         struct event event = {.type = EVENT_GIVE_BACK, .slot = slot};
         enum give_back step = node_give_back_step(tc->node, slot);
         struct version version = node_slot(tc->node, slot)->version;
         driver_step_node(tc, &event);
         if (!node_slot(tc->node, slot)->withheld) {
-            return;
+            return false;
         }
         log_given(tc, slot, step, version);
         struct segment *segment = term_context_slot(tc, slot, &k)->segment;
         segment_set_given_back(segment, k, true);
     }
     submit(p, tc, slot, true);
+    return true;
 }
 
 /* ---- taking back --------------------------------------------------------------------------------------------- */
@@ -289,10 +294,10 @@ static void act(struct pressure *p)
         return;
     }
     if (!p->busy && clock_ms() >= p->pause_until_ms) {
-        if (p->state.now == MEMORY_ENOUGH || is_asked_for(p, tc)) {
+        bool takes = p->state.now == MEMORY_ENOUGH || is_asked_for(p, tc);
+        bool gives = give(p, tc, takes ? MEMORY_ENOUGH : p->state.now);
+        if (takes && !gives) {
             take(p, tc);
-        } else {
-            give(p, tc);
         }
     }
     log_suspended(p, tc);
@@ -313,12 +318,9 @@ static void count_given_back(const struct pressure *p, struct pressure_figures *
 {
     for (size_t i = 0; i < memory_count(p->needs.memory); i++) {
         const struct segment *segment = memory_at(p->needs.memory, i);
-        struct segment_info info = segment_info(segment);
-        for (uint32_t k = 0; k < info.slot_count; k++) {
-            bool given = segment_is_given_back(segment, k);
-            out->slots_given_back += given;
-            out->bytes_given_back += given ? info.slot_stride : 0;
-        }
+        uint32_t lacking = segment_lacking(segment);
+        out->slots_given_back += lacking;
+        out->bytes_given_back += lacking * segment_info(segment).slot_stride;
     }
 }
 
@@ -373,6 +375,18 @@ bool pressure_given_up(const struct pressure *p, uint32_t *at, struct given_up *
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
+static bool any_given_back(const struct memory *memory)
+{
+    bool any = false;
+    for (size_t i = 0; i < memory_count(memory); i++) {
+        const struct segment *segment = memory_at(memory, i);
+        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
+            any = any || segment_is_given_back(segment, k);
+        }
+    }
+    return any;
+}
+
 tck_status_t pressure_new(const struct pressure_setup *setup, struct pressure **out, struct error *err)
 {
     struct pressure *p = calloc(1, sizeof(*p));
@@ -389,9 +403,8 @@ tck_status_t pressure_new(const struct pressure_setup *setup, struct pressure **
         free(p);
         return status;
     }
-    struct pressure_figures found = {0};
-    count_given_back(p, &found);
-    if (on || found.slots_given_back > 0) { /* an earlier agent may have given back what is to be used again */
+    /* An earlier agent may have given back what is to be used again. A node may come to hold what it owned before. */
+    if (on || any_given_back(setup->memory) || setup->config->copies > 1) {
         loop_timer_set(p->timer, LOOK_MS, true);
     }
     *out = p;

@@ -46,7 +46,7 @@ static inline struct segment *one_node_memory(struct hash128 shard, uint64_t byt
     struct segment *segment = NULL;
     struct error err = {0};
     cr_assert_eq(memory_new(&setup, out, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(*out, shard, bytes, 2, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(*out, shard, bytes, 2, 2, &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 

@@ -221,7 +221,7 @@ static void make_node(uint32_t shards)
     for (uint32_t i = 0; i < shards; i++) {
         struct segment *segment;
         infos[i] = (struct shard_info){.id = id_of(i), .image_bytes = IMAGE_BYTES};
-        cr_assert_eq(memory_add(memory, id_of(i), IMAGE_BYTES, 2, &segment, &err), TCK_OK, "%s", err.text);
+        cr_assert_eq(memory_add(memory, id_of(i), IMAGE_BYTES, 2, 2, &segment, &err), TCK_OK, "%s", err.text);
         struct slot_header copy = {.state = SLOT_VERIFIED, .version = version, .root = {7, 7}, .to_storage = true};
         segment_write_header(segment, 0, &copy);
     }

@@ -61,7 +61,7 @@ static struct segment *segment_of(struct hash128 shard)
 {
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 

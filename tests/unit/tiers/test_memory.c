@@ -90,7 +90,7 @@ static struct segment *add(struct memory *memory, struct hash128 shard, uint64_t
 {
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, shard, bytes, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, shard, bytes, SLOTS, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 
@@ -189,7 +189,7 @@ Test(memory, names_bytes_wanted_in_use_and_allowed_when_the_cap_is_reached)
 
     add(memory, SHARD, SMALL_BYTES);
     uint64_t used = memory_used_bytes(memory);
-    cr_assert_eq(memory_add(memory, OTHER, 1u << 20, 1, &segment, &err), TCK_ERR_NOSPC);
+    cr_assert_eq(memory_add(memory, OTHER, 1u << 20, 1, 1, &segment, &err), TCK_ERR_NOSPC);
     snprintf(want, sizeof(want), "%u bytes wanted, %lu in use, %u allowed", (1u << 20) + 4 * 4096, (unsigned long)used,
              1u << 20);
     cr_assert_not_null(strstr(err.text, want), "%s", err.text);
@@ -204,7 +204,7 @@ Test(memory, checks_the_machines_memory_before_it_touches_more_than_there_is)
     struct segment *segment;
     struct error err = {0};
 
-    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)1 << 45, SLOTS, &segment, &err), TCK_ERR_NOSPC);
+    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)1 << 45, SLOTS, SLOTS, &segment, &err), TCK_ERR_NOSPC);
     cr_assert_not_null(strstr(err.text, "bytes available in "), "%s", err.text);
     cr_assert_eq(memory_used_bytes(memory), 0);
     memory_free(memory);
@@ -215,10 +215,11 @@ Test(memory, refuses_sizes_that_no_segment_can_have)
     struct memory *memory = memory_of("job", UINT64_MAX, NULL);
     struct segment *segment;
 
-    cr_assert_eq(memory_add(memory, SHARD, 0, SLOTS, &segment, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(memory_add(memory, SHARD, UINT64_MAX, SLOTS, &segment, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 0, &segment, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, CORE_SLOTS_MAX + 1, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, 0, SLOTS, SLOTS, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, UINT64_MAX, SLOTS, SLOTS, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 0, 0, &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, CORE_SLOTS_MAX + 1, CORE_SLOTS_MAX + 1, &segment, NULL),
+                 TCK_ERR_INVAL);
     memory_free(memory);
 }
 
@@ -228,7 +229,7 @@ Test(memory, keeps_the_segment_it_has_and_refuses_another_size)
     struct segment *segment = add(memory, SHARD, SMALL_BYTES), *other;
 
     cr_assert_eq(add(memory, SHARD, SMALL_BYTES), segment);
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS - 1, &other, NULL), TCK_ERR_EXIST);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS - 1, SLOTS - 1, &other, NULL), TCK_ERR_EXIST);
     memory_free(memory);
 }
 
@@ -264,7 +265,7 @@ Test(memory, leaves_nothing_behind_when_parking_fails)
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment;
 
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS, &segment, NULL), TCK_ERR_UNREACHABLE);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS, SLOTS, &segment, NULL), TCK_ERR_UNREACHABLE);
     cr_assert_eq(stored.count, 0);
     cr_assert_eq(memory_used_bytes(memory), 0);
     memory_free(memory);
@@ -555,7 +556,7 @@ Test(memory, drops_and_unparks_a_segment_with_no_whole_header)
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 1, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 1, 1, &segment, &err), TCK_OK, "%s", err.text);
     memory_free(memory);
     uint8_t *meta = map_meta(&stored);
     memset(meta, 0xff, 2 * SLOT_HEADER_BYTES);
@@ -677,6 +678,113 @@ Test(memory, a_restarted_agent_finds_which_slots_were_given_back)
     cr_assert(segment_is_given_back(segment, 2));
     memory_free(memory);
     parked_free(&stored);
+}
+
+static struct segment *add_used(struct memory *memory, uint32_t used)
+{
+    struct segment *segment;
+    struct error err = {0};
+    cr_assert_eq(memory_add(memory, SHARD, IMAGE_BYTES, SLOTS, used, &segment, &err), TCK_OK, "%s", err.text);
+    return segment;
+}
+
+Test(memory, allocates_only_the_slots_that_are_used)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    uint64_t needed = memory_needed(memory, SHARD, IMAGE_BYTES, SLOTS, 2);
+    struct segment *segment = add_used(memory, 2);
+    uint64_t stride = segment_info(segment).slot_stride;
+    cr_assert_eq(segment_info(segment).slot_count, SLOTS);
+    cr_assert_eq(allocated_bytes(segment), 2 * stride);
+    cr_assert_not(segment_is_given_back(segment, 1));
+    cr_assert(segment_is_given_back(segment, 2));
+    cr_assert_eq(segment_lacking(segment), 0, "it is not needed");
+    cr_assert_eq(memory_used_bytes(memory), needed);
+    cr_assert_eq(memory_needed(memory, OTHER, IMAGE_BYTES, SLOTS, SLOTS), needed + stride);
+    memory_free(memory);
+}
+
+Test(memory, allocates_what_is_needed_when_this_node_becomes_an_owner)
+{
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
+    struct segment *segment = add_used(memory, 2);
+    uint64_t used = memory_used_bytes(memory), stride = segment_info(segment).slot_stride;
+    save(segment, 1, (struct version){1, 5});
+    memory_free(memory);
+    memory = back_from(&stored, "job");
+    cr_assert_eq(add_used(memory, SLOTS), memory_find(memory, SHARD));
+    segment = memory_find(memory, SHARD);
+    cr_assert_eq(allocated_bytes(segment), SLOTS * stride);
+    cr_assert_not(segment_is_given_back(segment, 2));
+    cr_assert_eq(memory_used_bytes(memory), used + stride);
+    cr_assert_eq(segment_verify_root(segment, 1, NULL), TCK_OK);
+    memory_free(memory);
+    parked_free(&stored);
+}
+
+Test(memory, gives_a_free_slot_back_when_this_node_only_holds_the_shard)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    uint64_t used = memory_used_bytes(memory), stride = segment_info(segment).slot_stride;
+    save(segment, 2, (struct version){1, 5});
+    segment_set_used(segment, 2);
+    cr_assert(segment_is_given_back(segment, 1), "the last one that is free");
+    cr_assert_not(segment_is_given_back(segment, 0));
+    cr_assert_eq(allocated_bytes(segment), 2 * stride);
+    cr_assert_eq(memory_used_bytes(memory), used - stride);
+    cr_assert_eq(segment_verify_root(segment, 2, NULL), TCK_OK);
+    memory_free(memory);
+}
+
+Test(memory, what_is_in_use_or_pinned_keeps_its_pages_and_counts)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    uint64_t used = memory_used_bytes(memory);
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        save(segment, slot, (struct version){1, slot + 1});
+    }
+    segment_set_used(segment, 2);
+    cr_assert_eq(memory_used_bytes(memory), used);
+    segment_write_header(segment, 0, &(struct slot_header){.state = SLOT_FREE});
+    struct seal *seals = seals_of(segment);
+    seals_set_pins(seals, PINS_MADE);
+    segment_set_used(segment, 2);
+    cr_assert_eq(memory_used_bytes(memory), used);
+    seals_set_pins(seals, PINS_NONE);
+    segment_set_used(segment, 2);
+    cr_assert_eq(memory_used_bytes(memory), used - segment_info(segment).slot_stride);
+    munmap(seals, SEALS_BYTES);
+    memory_free(memory);
+}
+
+Test(memory, the_cap_also_holds_for_slots_that_are_needed_again)
+{
+    struct error err = {0};
+    struct segment *segment;
+    uint64_t cap = (2 * ((uint64_t)4 << 20)) + ((uint64_t)4 << 20);
+    struct memory *memory = memory_of("job", cap, NULL);
+    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, 2, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, SLOTS, &segment, &err), TCK_ERR_NOSPC);
+    cr_assert(strstr(err.text, "memory_cap_bytes") != NULL, "%s", err.text);
+    memory_free(memory);
+}
+
+Test(memory, what_is_short_for_lack_of_memory_is_not_taken_back_at_a_registration)
+{
+    struct error err = {0};
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    uint64_t used = memory_used_bytes(memory);
+    segment_set_given_back(segment, 2, true);
+    cr_assert_eq(segment_give_back(segment, 2, false, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(segment_lacking(segment), 1);
+    cr_assert_eq(memory_used_bytes(memory), used, "it will be used again");
+    cr_assert_eq(add(memory, SHARD, IMAGE_BYTES), segment);
+    cr_assert_eq(segment_lacking(segment), 1);
+    memory_free(memory);
 }
 
 Test(memory, pages_that_a_trainer_may_have_pinned_are_not_given_back)
