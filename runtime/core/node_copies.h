@@ -11,7 +11,7 @@
 void copies_due(struct node *n, uint32_t slot);
 /* Sends those copies of the slot that are due and for which no older version has to be decided first. */
 void copies_send(struct node *n, uint32_t slot, struct actions *out);
-/* Sends what has waited: the decision just learned may have freed the slot that a holder needs for it. */
+/* Sends what has waited: a decision has ended a version, so a holder may have a free slot now. */
 void copies_send_decided(struct node *n, struct actions *out);
 
 #endif

@@ -106,13 +106,17 @@ void decide_learn(struct node *n, const struct decision *d, struct actions *out)
     if (!version_is(d->watermark, before.watermark)) {
         mark_committed(n, out);
     }
+    bool ends_any = decision_is_recovered(d) != decision_is_recovered(&before);
     for (uint32_t i = 0; i < n->slot_total; i++) {
         if (n->slots[i].state != SLOT_FREE && node_fate(n, n->slots[i].version) == FATE_OVER) {
+            ends_any |= !n->slots[i].doomed;
             n->slots[i].doomed = true;
             node_free_if_unused(n, i, out);
         }
     }
-    copies_send_decided(n, out);
+    if (ends_any) {
+        copies_send_decided(n, out);
+    }
     drain_follow(n, out);
 }
 
