@@ -132,7 +132,9 @@ static const struct field fields[] = {
      .help = "memory is short when less than this is left on the machine or in the agent's control group, and nearly "
              "used up at half of it: bytes, or \"2GiB\"; 0: 2 % of that memory, at least 64 MiB"},
     {NUMBER(slots, 2, 3), .default_text = "3",
-     .help = "number of snapshots held per shard; with 2, a save is refused while the previous one is undecided"},
+     .help =
+         "number of snapshots that a node has memory for, of each shard that its ranks save (of a shard that it holds "
+         "for others: two); with 2, a save is refused while the previous one is undecided"},
     {NUMBER(copies, 1, CONFIG_COPIES_MAX), .default_text = "2",
      .help = "number of copies of each shard in distinct domains, including the node's own; 1: no replicas"},
     {.name = "target_inflation",

@@ -11,7 +11,7 @@
  * that, and then that one fault has not cost any copy of this shard.
  *
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
- * it before it is used again, even if its version is over; so does one that is pinned, or whose version is drained. A
+ * it before it is used again, even if its version is over; so does one that is pinned, or, at an owner, drained. A
  * slot that was being filled when its trainer's connection ended, or when a newer term began, is in quarantine until
  * its trainer is known to have stopped writing (EVENT_WRITER_GONE): the process may only be frozen. */
 #ifndef TCK_CORE_NODE_H

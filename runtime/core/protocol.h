@@ -35,7 +35,7 @@
     /* saves came too fast: no step below this one is begun, except those in open[]; 0: any may be begun */            \
     F(u64, not_before)                                                                                                 \
     F(few, open_count, CORE_OPEN_MAX, u64, open) /* ascending */                                                       \
-    F(version, drain)     /* committed version being drained; VERSION_NONE: none. Its slots stay */                    \
+    F(version, drain)     /* committed version being drained; VERSION_NONE: none. Its owners' slots stay */            \
     F(u64, drain_attempt) /* counts the drains of this term: tells two attempts at one version apart */                \
     F(bool, drain_wanted) /* another drain is due, of the newest commit, when this one has ended, or after a pause if  \
                              it has failed */                                                                          \

@@ -48,7 +48,9 @@ static void collect_memory(const struct agent *agent, struct report_memory *m)
     for (size_t i = 0; i < m->segments; i++) {
         struct segment *segment = memory_at(agent->memory, i);
         for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
-            add_slot(m, segment_header(segment, k));
+            if (!segment_is_given_back(segment, k)) { /* it has no memory */
+                add_slot(m, segment_header(segment, k));
+            }
         }
     }
 }
