@@ -24,6 +24,11 @@ print(round(sum(10 * found.st_blocks * 512 / (found.st_size / slots) for found i
 PY
 }
 has_versions() { [[ "$(memory_of "$1")" == "$2 "* ]]; }
+slots_shown() {
+    local at
+    at=$(ask "$1" --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["metrics"]["at"])')
+    curl -sf --max-time 20 "http://$at/metrics" | awk '/^tierckpt_slots{/ { sum += $2 } END { print sum }'
+}
 # both_have VERSIONS WHEN
 both_have() {
     local node used bytes
@@ -32,6 +37,7 @@ both_have() {
         bytes=$(memory_of $node | cut -d' ' -f2)
         used=$(ask $node --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory"]["used_bytes"])')
         [ "$used" -ge "$bytes" ] && [ "$used" -lt $((bytes + (1 << 20))) ] || die "$2, status says that $used bytes are used on node $node, not $bytes"
+        [ "$(slots_shown $node)" = "$1" ] || die "$2, the metrics of node $node show $(slots_shown $node) slots"
         ! ask $node status | grep 'given back' || die "$2, node $node speaks of a shortage"
     done
 }
@@ -46,7 +52,7 @@ train() { # NODE-OF-0 NODE-OF-1 OPTIONS...
 }
 for slots in 3 2; do
     job=with$slots # its own agents
-    settings=',"slots":'$slots
+    settings=',"slots":'$slots',"metrics_listen":":0"'
     train a b
     for _ in 1 2 3; do
         both_have $((slots + 2)) "while every step is saved in $slots slots"

@@ -85,6 +85,15 @@ def test_a_goal_is_the_quotient_of_two_rows(peers):
         assert goal["value"] == pytest.approx(rows[f"{ours}.{kind}"] / rows[f"{goal['reference']}.{kind}"], rel=1e-3)
 
 
+@pytest.mark.parametrize(("memory", "met"), [(5.3, True), (5.4, False)])
+def test_only_the_memory_of_ours_has_a_goal_of_its_own(peers, memory, met):
+    ways = {**found(), "tierckpt": [made_up([0.1], 0.1, [0.3], [None], memory=memory)] * 2}
+    of = {name: {row["kind"]: row for row in peers.figures.rows("PEERS", name, ways)} for name in ways}
+    assert (of["tierckpt"]["memory"]["goal"], of["tierckpt"]["memory"]["met"]) == (5.3, met)
+    assert "goal" not in of["tierckpt"]["written"]
+    assert "goal" not in of["torch.save"]["memory"]
+
+
 def test_a_way_that_is_never_on_storage_has_no_such_row(peers):
     rows = peers.figures.rows("PEERS", "tierckpt", found())
     assert "durable" not in [row["kind"] for row in rows]
