@@ -45,8 +45,8 @@ train() { # NODE-OF-0 NODE-OF-1 OPTIONS...
     local first=$1 second=$2
     shift 2
     begin 2
-    run_on "$first" 0 --count $((1 << 18)) --steps 100000 --step-ms 20 --lockstep "$@" # images of 4 MiB
-    run_on "$second" 1 --count $((1 << 18)) --steps 100000 --step-ms 20 --lockstep "$@"
+    run_on "$first" 0 --count $((1 << 16)) --steps 100000 --step-ms 20 --lockstep "$@" # images of 1 MiB, in a memfd
+    run_on "$second" 1 --count $((1 << 16)) --steps 100000 --step-ms 20 --lockstep "$@"
     wait_for 60 said 0 '^(RESTORED|FRESH)' || die "no start: $(out 0 | tail -3)"
     more_commits "$first" 3 60 || die "nothing is committed: $(out 0 | tail -3)"
 }
