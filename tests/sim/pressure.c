@@ -177,14 +177,19 @@ tck_status_t pages_refill(const struct pages *pages, uint64_t offset, uint64_t b
     return TCK_OK;
 }
 
-bool pages_all(const struct pages *pages, uint64_t offset, uint64_t bytes)
+bool pressure_has_pages(const uint8_t *at, uint64_t bytes)
 {
     for (const struct hole *hole = holes; hole != NULL; hole = hole->next) {
-        if (overlaps(hole, pages->base + offset, bytes)) {
+        if (overlaps(hole, at, bytes)) {
             return false;
         }
     }
     return true;
+}
+
+bool pages_all(const struct pages *pages, uint64_t offset, uint64_t bytes)
+{
+    return pressure_has_pages(pages->base + offset, bytes);
 }
 
 bool pages_any(const struct pages *pages, uint64_t offset, uint64_t bytes)

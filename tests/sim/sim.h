@@ -293,6 +293,7 @@ bool pressure_lasts(void);
 bool pressure_leaves_marks(void);
 /* This memory no longer exists. */
 void pressure_forget(const uint8_t *at, uint64_t bytes);
+bool pressure_has_pages(const uint8_t *at, uint64_t bytes);
 /* The range has no pages from now on. */
 void pressure_untouched(const uint8_t *at, uint64_t bytes);
 /* The current agent writes the header of a slot. */

@@ -99,6 +99,9 @@ void __wrap_segment_write_header(struct segment *segment, uint32_t slot, const s
     pressure_header(before, header);
     if (filled && (before->state != header->state || !version_is(before->version, header->version))) {
         check_unused(segment_image(segment, slot), segment_info(segment).image_bytes, "gives a slot away");
+        if (!pressure_has_pages(segment_image(segment, slot), segment_info(segment).slot_stride)) {
+            sim_violation("%s fills slot %u of a segment, which has no pages", sim.current->name, slot);
+        }
     }
     __real_segment_write_header(segment, slot, header);
     struct hash128 shard = segment_info(segment).shard;
