@@ -23,7 +23,7 @@
 struct node_shard {
     uint32_t world_shard; /* index in the world, NONE32 for a leftover of an older term that has no duty here */
     struct hash128 id;
-    uint32_t slot_count;
+    uint32_t slot_count;   /* slots_used says how many of them are used */
     uint32_t source;       /* node that sends copies of it, and keeps its own when others give theirs up */
     uint32_t storing_rank; /* local rank (0..rank_count-1) that saves it, NONE32 if only held */
     uint32_t holder_count; /* nodes that this node sends copies to */
