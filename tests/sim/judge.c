@@ -713,6 +713,21 @@ static void check_slots(const struct host *host, const struct term_context *tc)
     }
 }
 
+/* Of a shard that a node only holds, no more slots have memory than it uses. */
+static void check_unused_slots(const struct host *host, const struct term_context *tc)
+{
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        uint32_t first = tc->local_shards[i].first_slot, have = 0;
+        for (uint32_t k = 0; k < tc->shards[i].slot_count; k++) {
+            have += !node_slot(tc->node, first + k)->withheld;
+        }
+        if (!tc->local_shards[i].gone &&
+            have > slots_used(tc->shards[i].slot_count, tc->shards[i].storing_rank != NONE32)) {
+            sim_violation("%s keeps memory for %u versions of a shard that it only holds", host->name, have);
+        }
+    }
+}
+
 void judge_drain_asked(const struct decision *d)
 {
     owed = d->watermark;
@@ -786,6 +801,7 @@ void judge_settled(const struct launch *launch)
             continue; /* versions of older terms stay until something is committed with the new layout */
         }
         check_slots(host, tc);
+        check_unused_slots(host, tc);
         if (tc->coordinator != NULL) {
             check_decision(coordinator_decision(tc->coordinator));
         }
