@@ -141,11 +141,13 @@ static uint32_t with_pages(const struct segment *segment)
     return count;
 }
 
-/* A slot that was given back may have some pages again, if a trainer has mapped it. */
+/* A slot that was given back may have some pages again, if a trainer has mapped it. One into which bytes arrived when
+ * an earlier agent died counts as free, although its header does not say so. */
 static void find_given_back(struct segment *segment, uint32_t slot)
 {
     bool all = pages_all(&segment->data, slot * segment->slot_stride, segment->slot_stride);
-    segment->given_back[slot] = segment->headers[slot].state == SLOT_FREE && !all;
+    enum slot_state state = segment->headers[slot].state;
+    segment->given_back[slot] = (state == SLOT_FREE || state == SLOT_RECEIVING) && !all;
 }
 
 /* ---- make ---------------------------------------------------------------------------------------------------- */

@@ -680,6 +680,25 @@ Test(memory, a_restarted_agent_finds_which_slots_were_given_back)
     parked_free(&stored);
 }
 
+Test(memory, a_slot_that_was_given_back_after_a_restart_in_the_middle_of_a_copy_is_found_as_well)
+{
+    struct error err;
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    segment_write_header(segment, 1, &(struct slot_header){.state = SLOT_RECEIVING, .version = {1, 5}});
+    memory_free(memory);
+    memory = back_from(&stored, "job");
+    segment = memory_find(memory, SHARD);
+    cr_assert_not(segment_is_given_back(segment, 1));
+    cr_assert_eq(segment_give_back(segment, 1, false, &err), TCK_OK, "%s", err.text);
+    memory_free(memory);
+    memory = back_from(&stored, "job");
+    cr_assert(segment_is_given_back(memory_find(memory, SHARD), 1));
+    memory_free(memory);
+    parked_free(&stored);
+}
+
 static struct segment *add_used(struct memory *memory, uint32_t used)
 {
     struct segment *segment;
