@@ -423,7 +423,8 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
         ready_if_protected(n, s, out);
         return;
     }
-    *copy = (struct copy){.state = COPY_DUE, .retry_ms = n->now_ms + n->setup->retry_ms};
+    copy->state = COPY_DUE;
+    copy->retry_ms = n->now_ms + n->setup->retry_ms;
     if (!refusal_may_heal(e->refusal)) {
         save_refuse(n, e->version, e->refusal, out);
     } else if (e->refusal == REFUSAL_NO_SLOT && !decision_is_recovered(&n->decision)) {

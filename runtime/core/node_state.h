@@ -70,7 +70,7 @@ struct node {
     bool *down;                              /* per node of the world */
 };
 
-/* The entry of this version, NULL if it has none; that of VERSION_NONE is not in use. */
+/* The entry of this version, NULL or NONE32 if it has none; that of VERSION_NONE is not in use. */
 uint32_t node_save_index(const struct node *n, struct version v);
 struct save *node_save(struct node *n, struct version v);
 struct version node_version(const struct node *n, uint64_t step);
