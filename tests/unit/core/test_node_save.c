@@ -585,10 +585,10 @@ Test(node_save, digests_and_seals_and_acknowledgements_are_progress)
 Test(node_save, progress_counts_for_newer_versions_and_not_for_older_ones)
 {
     save_until_verified(&m, 7);
-    save_until_verified(&m, 8);
-    save_until_verified(&m, 9);
+    begin(&m, 0, 8);
+    begin(&m, 0, 9);
     machine_tick(&m, MACHINE_TIMEOUT - 1);
-    moved(2, OWN_SHARD, 8, 1, false);
+    begin(&m, 1, 8);
     machine_tick(&m, 1);
     cr_assert(timed_out());
     cr_assert_eq(actions_of(&m, ACTION_SEND_REFUSED), 1, "9 may have waited for 8");
