@@ -490,7 +490,11 @@ static tck_status_t open_version(struct resharding *r, struct version version, b
         return error_set(r->err, TCK_ERR_NOMEM, "no memory to read a version");
     }
     const struct config *config = &r->client->session.config;
-    return name_version(published_begin(config, version, files_unseen, &r->published, r->err), version, r->err);
+    tck_status_t status = published_begin(config, version, files_unseen, &r->published, r->err);
+    if (status == TCK_ERR_NOENT) { /* the agents have just seen it: this is no job that has saved nothing */
+        status = r->err->code = TCK_ERR_CORRUPT;
+    }
+    return name_version(status, version, r->err);
 }
 
 static tck_status_t prepare(struct resharding *r, struct version version)
@@ -513,11 +517,16 @@ static tck_status_t prepare(struct resharding *r, struct version version)
     return name_version(status, version, r->err);
 }
 
-/* Whether some rank has found damage. All ranks have failed, maybe with different errors, and get the same answer. */
-static bool any_found_damage(const struct oob *oob, tck_status_t status)
+/* Whether looking at all files may find the version whole in another directory. A file that cannot be opened (DENIED,
+ * IO) may have been replaced by a link or the like, which is damage, too. All ranks have failed, maybe with different
+ * errors, and get the same answer. */
+static bool may_be_elsewhere(const struct resharding *r, tck_status_t status)
 {
+    const struct oob *oob = &r->client->oob;
     struct error ignored;
-    uint8_t mine = status == TCK_ERR_CORRUPT || status == TCK_ERR_NOENT, *all = calloc(oob->world_size, 1);
+    bool damage = status == TCK_ERR_CORRUPT || status == TCK_ERR_DENIED || status == TCK_ERR_IO;
+    uint8_t mine = damage && config_second_dir(&r->client->session.config)[0] != '\0';
+    uint8_t *all = calloc(oob->world_size, 1);
     tck_status_t room = all == NULL ? error_set(&ignored, TCK_ERR_NOMEM, "no memory for answers") : TCK_OK;
     bool any = false;
     if (oob_exchange(oob, room, &mine, all, sizeof(mine), &ignored) == TCK_OK) {
@@ -557,7 +566,7 @@ static tck_status_t open_and_check(struct resharding *r, struct version version,
 static tck_status_t find_whole(struct resharding *r, struct version version)
 {
     tck_status_t status = open_and_check(r, version, true);
-    bool again = status != TCK_OK && any_found_damage(&r->client->oob, status);
+    bool again = status != TCK_OK && may_be_elsewhere(r, status);
     return again ? open_and_check(r, version, false) : status;
 }
 

@@ -66,10 +66,17 @@ struct fetch {
     struct error error;
 };
 
+/* A version that lacks a file is damaged: callers take TCK_ERR_NOENT for something that was never saved. */
+static tck_status_t open_file(struct fetch *f)
+{
+    tck_status_t status = folder_open_file(&f->dir, f->chunk.file, &f->file, &f->error);
+    return status == TCK_ERR_NOENT ? (f->error.code = TCK_ERR_CORRUPT) : status;
+}
+
 static void fetch(void *job)
 {
     struct fetch *f = job;
-    f->status = folder_file_is(&f->file) ? TCK_OK : folder_open_file(&f->dir, f->chunk.file, &f->file, &f->error);
+    f->status = folder_file_is(&f->file) ? TCK_OK : open_file(f);
     if (f->status == TCK_OK) {
         f->status = published_chunk_read(&f->file, &f->chunk, f->bytes, &f->error);
     }

@@ -72,9 +72,13 @@ kill_node a
 kill_node b
 mkdir "$work/load"
 cp -r "$work/save/$job" "$work/load/$job"
-for shard in "$work/save/$job"/v*7.t*/shard-*; do truncate -s -1 "$shard"; done
 plain=$settings
 settings+=",\"load_dir\":\"$work/load\""
+for shard in "$work/save/$job"/v*7.t*/shard-*; do truncate -s -1 "$shard"; done
+launch 4 2x2 --with-own
+all_end
+resharded 7 8
+for shard in "$work/save/$job"/v*7.t*/shard-*; do ln -sf "$work/load/$job/$(basename "$(dirname "$shard")")/${shard##*/}" "$shard"; done
 launch 4 2x2 --with-own
 all_end
 resharded 7 8
