@@ -59,7 +59,6 @@ static tck_status_t export(const struct cli *cli, struct persistent *persistent,
 {
     tck_exported_t exported = {.struct_size = sizeof(exported)};
     (void)persistent;
-    progress_watch(storage_moved);
     tck_status_t status = tck_export(ctx, &exported);
     if (status != TCK_OK) {
         return error_set(err, status, "%s", tck_published_errmsg(NULL));

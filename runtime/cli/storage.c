@@ -6,6 +6,7 @@
 #include "cli/storage.h"
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "cli/progress_line.h"
 
 #include <errno.h>
@@ -26,17 +27,11 @@ static const char MOVED = '\0'; /* never part of JSON text */
 
 /* ---- in the child ---------------------------------------------------------------------------------------------- */
 
-void storage_moved(void)
+static void storage_moved(void)
 {
     if (write(REPORT_FD, &MOVED, 1) < 0) {
         _exit(1); /* the parent no longer waits */
     }
-}
-
-static void say_moved(void *ctx)
-{
-    (void)ctx;
-    storage_moved();
 }
 
 static void keep_line(void *ctx, enum log_level level, const char *text)
@@ -60,7 +55,7 @@ static void keep_only(int fd)
 static tck_status_t open_storage(const struct cli *cli, enum storage_use use, struct persistent **out,
                                  struct error *err)
 {
-    struct persistent_setup setup = {.config = &cli->config, .only_reads = true, .moved = say_moved};
+    struct persistent_setup setup = {.config = &cli->config, .only_reads = true};
     tck_status_t status = persistent_new(&setup, out, err);
     if (status != TCK_OK || use == STORAGE_READ) {
         return status;
@@ -102,6 +97,7 @@ static void run_child(const struct cli *cli, const struct storage_job *job, int 
     log_close();
     log_hand(keep_line, lines, LOG_WARN);
     keep_only(fd);
+    progress_watch(storage_moved);
     tck_status_t status = do_work(cli, job, answer, &err);
     log_hand(NULL, NULL, LOG_ERROR);
     json_add_u64(told, "code", (uint64_t)-status);

@@ -26,7 +26,4 @@ struct storage_job {
 must_check tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, json_t **answer_out,
                                    struct error *err);
 
-/* Called by the work to report progress where persistent does not. */
-void storage_moved(void);
-
 #endif
