@@ -47,7 +47,7 @@ struct archive_share_effects {
 struct archive_share_effects archive_share_ended(struct archive_share *share, enum archive_end end, uint64_t term,
                                                  uint64_t now_ms);
 
-/* Whether the node owes files that the coordinator waits for, for at most patience_ms. */
+/* Whether the coordinator waits for files of this node, for at most patience_ms. */
 bool archive_share_owes(const struct archive_share *share, uint64_t patience_ms, uint64_t now_ms);
 
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The archive is a directory that is found and listed, and then hangs when a manifest is read, of a version that only it has. A start does not wait for
-# it longer than a quarter of storage_timeout_ms: it restores the newest version of save_dir, which is as new as what was
-# copied, saves, and publishes there. Once the archive answers again, it gets copies.
+# The archive is a directory that is found and listed, and then hangs when a manifest is read, of a version that only it
+# has. A start does not wait for it longer than a quarter of storage_timeout_ms: it restores the newest version of
+# save_dir, which is as new as what was copied, saves, and publishes there. Once the archive answers again, it gets copies.
 . "$(dirname "$0")/lib.sh" "$1"
 backing=tmpfs lying_at=$work/archive
 . "$(dirname "$0")/lying.sh"
@@ -26,7 +26,7 @@ run_on b "0 1" --steps 100000 --step-ms 60 --lockstep
 wait_for 60 said 0 '^RESTORED' || die "no restore beside an archive that hangs: $(out 0 | tail -3; tail -5 "$(agent_log b)")"
 [ "$(restored_step 0)" = "$newest" ] || die "restored $(restored_step 0), and $newest is in save_dir"
 logged b 'going on with save_dir alone.*archive' || die "the log does not say why save_dir alone counts"
-! logged b 'save/test does not answer' || die "save_dir is blamed: $(grep 'does not answer' "$(agent_log b)")"
+! logged b 'save/test does not answer' || die "an error names save_dir: $(grep 'does not answer' "$(agent_log b)")"
 log_must_say b 60 'is published'
 
 lie 0

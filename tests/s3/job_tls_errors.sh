@@ -7,4 +7,4 @@ prompt_s=20
 AWS_ENDPOINT_URL_S3=$TLS_UNKNOWN fails "a certificate of an unknown CA" "$TLS_UNKNOWN.*issued by.*AWS_CA_BUNDLE"
 AWS_ENDPOINT_URL_S3=$TLS_EXPIRED fails "a certificate that has expired" "$TLS_EXPIRED.*expired.*[Rr]enew"
 AWS_ENDPOINT_URL_S3=$TLS_OTHER_NAME fails "a certificate for another host" "$TLS_OTHER_NAME.*another host.*AWS_ENDPOINT_URL_S3"
-AWS_ENDPOINT_URL_S3=$TLS_UNKNOWN AWS_CA_BUNDLE=$work/missing.pem fails "no file of CAs" "$work/missing\.pem"
+AWS_ENDPOINT_URL_S3=$TLS_UNKNOWN AWS_CA_BUNDLE=$work/missing.pem fails "no file of CAs" "$work/missing\.pem.*AWS_CA_BUNDLE has to name"

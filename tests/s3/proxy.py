@@ -62,7 +62,7 @@ class Proxy:
             daemon_threads = allow_reuse_address = True
 
             def handle_error(self, request, client_address):
-                pass  # what a client made of it is for the test to judge
+                pass  # the test judges the client's error
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server.server_address[1]}"

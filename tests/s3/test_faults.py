@@ -391,7 +391,7 @@ def test_a_certificate_that_cannot_be_trusted_is_an_error_that_says_why(seaweedf
     error = refused(make, proxies["other"].url, **bundle)
     assert "another host" in error and "AWS_ENDPOINT_URL_S3" in error, error
     error = refused(make, proxies["other"].url, AWS_CA_BUNDLE=str(tmp_path / "missing.pem"))
-    assert "missing.pem" in error, error
+    assert "missing.pem" in error and "AWS_CA_BUNDLE has to name a file of certificates" in error, error
     for proxy in proxies.values():
         assert proxy.seen == []
         proxy.close()

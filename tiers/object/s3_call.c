@@ -316,7 +316,7 @@ static void hint(const struct run *r, char *out, size_t cap)
 
 static tck_status_t fail(const struct run *r, tck_status_t status, struct error *err)
 {
-    char what[200], help[200], id[100] = "";
+    char what[200], help[280], id[100] = "";
     const char *key = r->ask->key == NULL ? "" : r->ask->key;
     if (r->answer.end == HTTP_ANSWERED && r->answer.status > 0) {
         snprintf(what, sizeof(what), "HTTP %ld%s%.40s%s%.110s", r->answer.status, r->reply->code[0] == '\0' ? "" : " ",

@@ -158,7 +158,7 @@ Test(archive_lead, a_node_that_fails_keeps_the_version_until_there_is_a_newer_on
     expect_call(ARCHIVE_PREPARE, now.published);
 }
 
-Test(archive_lead, a_new_term_looks_at_the_archive_and_begins_afresh)
+Test(archive_lead, a_new_term_looks_at_the_archive_again_before_it_chooses)
 {
     look_and_prepare(VERSION_NONE);
     archive_lead_copied(&lead, 0, one, now.ms);
