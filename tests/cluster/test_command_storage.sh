@@ -49,6 +49,13 @@ find "$work/backing" | sort >"$work/before"
 must_say 0 'all digests match' look "$work/backing" "" verify published
 find "$work/backing" | sort | cmp -s - "$work/before" || die "verify has made something in save_dir"
 
+# A second place that answers slowly does not hang, however long a look at all of its versions takes: three are damaged.
+for copy in 90001 90002 90003; do cp -r "$(ls -d "$work/backing/test"/v*.t* | tail -1)" "$work/backing/test/v0000000$copy.t9"; done
+lie 1000 HANG manifest.json "" read 700
+must_say 1 '9.90001 .*damaged: manifest.json is of term 1' look "$work/empty" ",\"load_dir\":\"$work/save\"" ls
+lie 0
+rm -r "$work/backing/test"/v*.t9
+
 # Storage that hangs is no reason to hang.
 fault "all of storage hangs"
 lie 1000 HANG "" "" "" 200000
