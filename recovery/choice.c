@@ -201,6 +201,19 @@ static bool nothing_committed(const struct replica_index *copies)
     return nothing;
 }
 
+/* The archive was not listed, and may have a version between stored[0], which cannot be taken, and this one. */
+static bool archive_may_have_newer(const struct plan_input *input, struct version version)
+{
+    return input->storage.newest_only && version_none(input->only) &&
+           version_cmp(version, input->storage.stored[0].version) < 0;
+}
+
+/* The archive was not listed, and may have what was not found elsewhere. */
+static bool archive_may_have_any(const struct plan_input *input)
+{
+    return input->storage.newest_only && version_cmp(input->only, input->storage.stored[0].version) <= 0;
+}
+
 /* Absence is proved if storage was listed completely, and no agent knows of a commit or a restore. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
@@ -223,7 +236,7 @@ static void end_without(struct choice *c)
 {
     const struct storage_view *storage = &c->input->storage;
     bool unseen = !storage->complete || (storage->unsure != NULL && storage->unsure_passes);
-    if (unseen) {
+    if (unseen || archive_may_have_any(c->input)) {
         c->plan->blocked = BLOCK_UNREADABLE;
         return;
     }
@@ -322,6 +335,10 @@ void choose_version(const struct replica_index *copies, struct coverage *coverag
     for (uint32_t i = 0; i < copies->seen_count; i++) {
         if (!is_candidate(c.input, copies->seen[i].version)) {
             continue;
+        }
+        if (archive_may_have_newer(c.input, copies->seen[i].version)) {
+            plan->blocked = BLOCK_UNREADABLE;
+            return;
         }
         if (!pass_unfit(&c, copies->seen[i].version, false)) {
             return;
@@ -446,6 +463,16 @@ static bool has_version(const struct plan *plan)
     return !version_none(plan->version) || !version_none(plan->reshard);
 }
 
+static void explain_unlisted_archive(const struct plan_input *input, struct plan *plan, const char *why)
+{
+    char what[DESCRIBED_BYTES] = "";
+    if (plan->passed_count > 0) {
+        describe_all_passed(input, plan, what, sizeof(what));
+    }
+    snprintf(plan->reason, sizeof(plan->reason), "%s%sit is not known which older versions the archive has: %s", what,
+             plan->passed_count > 0 ? "; " : "", why);
+}
+
 static void explain_block(const struct plan_input *input, struct plan *plan)
 {
     const struct storage_view *storage = &input->storage;
@@ -464,6 +491,8 @@ static void explain_block(const struct plan_input *input, struct plan *plan)
                  V_FMT " has another layout, for which it is read from storage, and it is not known whether it is "
                        "there: %s",
                  V_ARG(last->version), why);
+    } else if (storage->newest_only) {
+        explain_unlisted_archive(input, plan, why);
     } else if (!storage->complete) {
         snprintf(text, cap, "it is not known whether a newer version is on storage: %s", why);
     } else {

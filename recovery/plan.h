@@ -24,8 +24,10 @@ struct unfit_version {
 
 /* What is known about storage; zeroed: nothing. Everything belongs to the caller. */
 struct storage_view {
-    bool complete;   /* every directory was listed */
-    const char *why; /* otherwise why not; NULL: storage has not answered yet */
+    bool complete;    /* every directory was listed, or all but archive_dir, as newest_only says */
+    bool newest_only; /* archive_dir was not listed: it has nothing newer than stored[0], and may have older ones that
+                         stored lacks */
+    const char *why;  /* not listed; NULL: it was, or storage has not answered yet */
     uint32_t stored_count;
     const struct stored_version *stored; /* newest first */
     uint32_t unfit_count;
@@ -113,11 +115,12 @@ struct plan {
 /* Candidates are all versions seen in memory or on storage, newest first. The first one is chosen that has the world's
  * layout and a copy of every shard, or that has another layout and is published. A version that is damaged on storage
  * is passed over, and reported. A version that cannot be read there blocks every older one. So does a listing that
- * failed, unless memory has a version of the term right before the world's, because none newer can be published then. A
- * version of another layout that is complete and that only memory has is not passed over for an older one, nor is it
- * lost: no version is chosen, and the reason says how to publish it. A copy in memory and one on storage of the same
- * version may be mixed. Sources by cost: this node's memory, a twin's node (an owner in the world), another node's
- * memory, storage; among equal ones the least loaded.
+ * failed, unless memory has a version of the term right before the world's, because none newer can be published then.
+ * If only archive_dir was not listed, what blocks is a stored[0] that cannot be chosen. A version of another layout
+ * that is complete and that only memory has is not passed over for an older one, nor is it lost: no version is chosen,
+ * and the reason says how to publish it. A copy in memory and one on storage of the same version may be mixed. Sources
+ * by cost: this node's memory, a twin's node (an owner in the world), another node's memory, storage; among equal ones
+ * the least loaded.
  */
 must_check tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct error *err);
 /* No version is chosen, because one of another layout would have to be published first. */

@@ -38,7 +38,8 @@ struct recovery_setup {
 
 enum recovery_action_type {
     RECOVERY_ASK,       /* every reachable agent for its inventory: RECOVERY_EVENT_INVENTORY */
-    RECOVERY_LIST,      /* storage for its versions: RECOVERY_EVENT_STORED; again if something could not be read */
+    RECOVERY_LIST,      /* storage for its versions: RECOVERY_EVENT_STORED; again if something could not be read, also
+                           after fetches have failed, if the next version may be there */
     RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`: RECOVERY_EVENT_FETCHED. What only
                            storage has is read there once: other nodes get it as from a twin */
     RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
@@ -151,7 +152,7 @@ enum recovery_phase recovery_phase(const struct recovery *r);
  * TCK_ERR_UNREACHABLE a member was lost, TCK_ERR_IO something that may be there cannot be read now, TCK_ERR_PROTO it is
  * of a format that this build does not read; or why a node could not take its shards. */
 tck_status_t recovery_failure(const struct recovery *r);
-const struct plan *recovery_plan(const struct recovery *r); /* NULL before FETCHING */
+const struct plan *recovery_plan(const struct recovery *r); /* NULL while ASKING */
 const struct plan_input *recovery_input(const struct recovery *r);
 /* The newest commit that any inventory of this recovery knows of. */
 struct version recovery_newest_commit(const struct recovery *r);

@@ -157,6 +157,33 @@ static bool may_be_older(struct recovery *r)
     return true;
 }
 
+/* As if storage had not answered yet: the next plan is made of what it has then. */
+static void forget_listing(struct recovery *r)
+{
+    r->list_again_ms = 0;
+    r->listed = false;
+    r->input.storage = (struct storage_view){0};
+    recovery_emit(r, RECOVERY_LIST);
+}
+
+static void allow_time_for_storage(struct recovery *r, uint64_t now_ms)
+{
+    r->storage_due_ms = now_ms + r->setup.storage_wait_ms;
+    r->storage_hang_ms = r->setup.storage_hang_ms > 0 ? now_ms + r->setup.storage_hang_ms : UINT64_MAX;
+    r->list_pause_ms = LIST_PAUSE_MS;
+}
+
+/* The version that was planned is lost, and the listing, which lacked a part of storage, does not say which is the next
+ * one. That part may be readable by now. */
+static void ask_storage_again(struct recovery *r, uint64_t now_ms)
+{
+    plan_free(&r->plan);
+    r->phase = RECOVERY_ASKING;
+    r->planned = r->replan_due = false;
+    allow_time_for_storage(r, now_ms);
+    forget_listing(r);
+}
+
 static void replan(struct recovery *r, uint64_t now_ms)
 {
     struct plan next;
@@ -175,6 +202,11 @@ static void replan(struct recovery *r, uint64_t now_ms)
     }
     if (older && !may_be_older(r)) {
         plan_free(&next);
+        return;
+    }
+    if (next.blocked == BLOCK_UNREADABLE) {
+        plan_free(&next); /* it points into the listing */
+        ask_storage_again(r, now_ms);
         return;
     }
     adopt_plan(r, &next);
@@ -283,10 +315,7 @@ static void list_again_if_due(struct recovery *r, uint64_t now_ms)
     if (r->phase != RECOVERY_ASKING || r->list_again_ms == 0 || now_ms < r->list_again_ms) {
         return;
     }
-    r->list_again_ms = 0;
-    r->listed = false;
-    r->input.storage = (struct storage_view){0};
-    recovery_emit(r, RECOVERY_LIST);
+    forget_listing(r);
 }
 
 /* True if further answers may lead to a better plan. */
@@ -429,9 +458,7 @@ static void start(struct recovery *r, uint64_t step, struct version only, uint64
     r->input.only = only;
     r->phase = RECOVERY_ASKING;
     r->deadline_ms = now_ms + r->setup.wait_ms;
-    r->storage_due_ms = now_ms + r->setup.storage_wait_ms;
-    r->storage_hang_ms = r->setup.storage_hang_ms > 0 ? now_ms + r->setup.storage_hang_ms : UINT64_MAX;
-    r->list_pause_ms = LIST_PAUSE_MS;
+    allow_time_for_storage(r, now_ms);
     recovery_emit(r, RECOVERY_ASK);
     recovery_emit(r, RECOVERY_LIST);
 }

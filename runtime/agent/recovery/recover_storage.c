@@ -58,13 +58,13 @@ static void take_survey(struct stored_look *look, struct survey *survey)
     }
 }
 
-/* The archive could not be listed, and save_dir's newest version, which is good, is not what is restored. A step that
- * is asked for may be in the archive alone; or it is in both, and the archive's is of a newer term, so of another line
- * of history than save_dir's. If save_dir's newest version is poisoned, the archive may have the next one before it. */
+/* The archive could not be listed: whether something else than save_dir's newest version, which is good, is to be
+ * restored. A step that is asked for may be in the archive alone; or it is in both, and the archive's is of a newer
+ * term, so of another line of history than save_dir's. If save_dir's newest version is poisoned, the archive may have
+ * the next one before it. */
 static bool may_be_missed(const struct survey *survey, uint64_t step, struct version poisoned)
 {
-    bool newest = survey->count > 0 && step == TCK_NEWEST && !version_is(survey->candidates[0].which.version, poisoned);
-    return survey->unread.code != TCK_OK && !newest;
+    return survey->count == 0 || step != TCK_NEWEST || version_is(survey->candidates[0].which.version, poisoned);
 }
 
 static void list_versions(struct persistent *p, uint64_t step, struct stored_look *look)
@@ -76,9 +76,11 @@ static void list_versions(struct persistent *p, uint64_t step, struct stored_loo
     }
     look->view.forgotten = survey.forgotten;
     take_survey(look, &survey);
-    if (may_be_missed(&survey, step, look->view.give_up)) {
+    if (look->view.complete && survey.unread.code != TCK_OK) {
+        bool missed = may_be_missed(&survey, step, look->view.give_up);
+        look->view.complete = !missed;
+        look->view.newest_only = !missed;
         look->list_err = survey.unread;
-        look->view.complete = false;
         look->view.why = look->list_err.text;
     }
     survey_free(&survey);

@@ -42,7 +42,7 @@ static void scene_plan(struct scene *s)
     s->input.inventories = s->inventories;
     s->input.inventory_count = s->input.inventory_count > 0 ? s->input.inventory_count : s->world.node_count;
     s->input.storage.stored = s->stored;
-    s->input.storage.complete = s->input.storage.why == NULL;
+    s->input.storage.complete = s->input.storage.why == NULL || s->input.storage.newest_only;
     s->input.step = s->input.step > 0 ? s->input.step : TCK_NEWEST;
     cr_assert(eq(int, plan_build(&s->input, &s->plan, &err), TCK_OK), "%s", err.text);
 }
@@ -1065,6 +1065,83 @@ Test(plan, storage_that_cannot_be_listed_is_no_fresh_start)
     s.input.storage.why = "list the directory: Input/output error";
     scene_plan(&s);
     expect_blocked(&s, BLOCK_UNREADABLE, "list the directory: Input/output error");
+    scene_free(&s);
+}
+
+/* Storage has these two versions, and a file of the newer one is damaged. */
+static void store_two_and_damage_one(struct scene *s, struct version newer, struct version older)
+{
+    static struct hash128 shards[2];
+    static struct bad_copy bad;
+    for (uint32_t i = 0; i < 2; i++) {
+        shards[i] = s->world.shards[i].id;
+    }
+    s->stored[0] = (struct stored_version){newer, s->world.layout, 2, shards};
+    s->stored[1] = (struct stored_version){older, s->world.layout, 2, shards};
+    s->input.storage.stored_count = 2;
+    bad = (struct bad_copy){.shard = shards[1], .version = newer, .inventory = NONE32};
+    s->input.bad = &bad;
+    s->input.bad_count = 1;
+}
+
+static void plan_without_archive(struct scene *s)
+{
+    s->input.storage.newest_only = true;
+    s->input.storage.why = "archive_dir /a: Input/output error";
+    scene_plan(s);
+}
+
+Test(plan, takes_no_version_before_a_damaged_one_if_the_archive_was_not_listed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store_two_and_damage_one(&s, V(3, 20), V(3, 10));
+    scene_plan(&s);
+    cr_assert(version_is(s.plan.version, V(3, 10)), "%s", s.plan.reason);
+    plan_without_archive(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "it is not known which older versions the archive has: archive_dir /a: Input");
+    cr_assert(strstr(s.plan.reason, "version 3.20: 1 of 2 shards have no copy") != NULL, "%s", s.plan.reason);
+    s.input.storage.stored_count = 1;
+    plan_without_archive(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "it is not known which older versions the archive has");
+    hold_everywhere(&s, V(3, 15));
+    plan_without_archive(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "it is not known which older versions the archive has");
+    scene_free(&s);
+}
+
+Test(plan, takes_what_is_not_older_than_the_newest_of_save_dir_if_the_archive_was_not_listed)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store_two_and_damage_one(&s, V(3, 20), V(3, 10));
+    s.input.bad_count = 0;
+    plan_without_archive(&s);
+    cr_assert(version_is(s.plan.version, V(3, 20)), "%s", s.plan.reason);
+    s.input.bad_count = 1;
+    hold_everywhere(&s, V(3, 25));
+    plan_without_archive(&s);
+    cr_assert(version_is(s.plan.version, V(3, 25)), "%s", s.plan.reason);
+    scene_free(&s);
+}
+
+Test(plan, a_base_that_only_the_archive_may_have_is_not_lost)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    store_two_and_damage_one(&s, V(3, 20), V(3, 10));
+    s.input.step = 8;
+    s.input.only = V(3, 8);
+    plan_without_archive(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "it is not known which older versions the archive has");
+    s.input.step = 10;
+    s.input.only = V(3, 10);
+    plan_without_archive(&s);
+    cr_assert(version_is(s.plan.version, V(3, 10)), "%s", s.plan.reason);
+    s.input.step = 30;
+    s.input.only = V(3, 30);
+    plan_without_archive(&s);
+    cr_assert(eq(int, s.plan.blocked, BLOCK_NONE), "the archive has nothing newer than save_dir: %s", s.plan.reason);
     scene_free(&s);
 }
 

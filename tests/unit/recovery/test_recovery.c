@@ -1490,17 +1490,70 @@ Test(recovery, waits_long_for_storage_that_is_needed)
     course_free(&c);
 }
 
+static const struct stored_version *store_two(struct course *c, struct version newer, struct version older)
+{
+    static struct stored_version two[2];
+    for (uint32_t i = 0; i < NODES; i++) {
+        c->stored_shards[i] = c->world.shards[i].id;
+    }
+    two[0] = (struct stored_version){newer, c->world.layout, NODES, c->stored_shards};
+    two[1] = (struct stored_version){older, c->world.layout, NODES, c->stored_shards};
+    return two;
+}
+
+/* 3.20 was planned from a listing without the archive, and is damaged in save_dir. */
+static struct storage_view damage_the_only_one_listed(struct course *c)
+{
+    course_with_storage(c);
+    const struct storage_view save_dir = {.complete = true,
+                                          .newest_only = true,
+                                          .why = "archive_dir /a: Input/output error",
+                                          .stored_count = 1,
+                                          .stored = store_two(c, V(3, 20), V(3, 10))};
+    step_stored(c, &save_dir, 0);
+    answer_with_nothing(c);
+    cr_assert(version_is(recovery_plan(c->recovery)->version, V(3, 20)));
+    cr_assert(eq(u32, emitted(c, RECOVERY_LIST), 1));
+    step_fetched(c, 0, 0, V(3, 20), TCK_ERR_CORRUPT, 10000);
+    cr_assert(eq(int, recovery_phase(c->recovery), RECOVERY_ASKING));
+    cr_assert(eq(u32, emitted(c, RECOVERY_LIST), 2));
+    return save_dir;
+}
+
+Test(recovery, lists_the_archive_again_before_it_says_that_nothing_is_left)
+{
+    struct course c;
+    (void)damage_the_only_one_listed(&c);
+    step_stored(
+        &c, &(struct storage_view){.complete = true, .stored_count = 2, .stored = store_two(&c, V(3, 20), V(3, 10))},
+        10100);
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_FETCHING));
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, ends_with_an_error_if_the_archive_that_may_have_the_next_version_cannot_be_listed)
+{
+    struct course c;
+    struct storage_view save_dir = damage_the_only_one_listed(&c);
+    for (uint64_t now = 10000; now < 14000; now += 100) {
+        step_stored(&c, &save_dir, now);
+        cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
+        step_tick(&c, now);
+    }
+    step_tick(&c, 14000);
+    step_stored(&c, &save_dir, 14000);
+    cr_assert(eq(int, recovery_failure(c.recovery), TCK_ERR_IO));
+    cr_assert(strstr(recovery_plan(c.recovery)->reason, "archive_dir /a: Input/output error") != NULL);
+    course_free(&c);
+}
+
 /* The manifest of the version could be read, and its files cannot be read: that is no damage. */
 Test(recovery, takes_no_older_version_in_place_of_one_whose_files_cannot_be_read)
 {
     struct course c;
-    struct stored_version two[2];
     course_init(&c);
-    for (uint32_t i = 0; i < NODES; i++) {
-        c.stored_shards[i] = c.world.shards[i].id;
-    }
-    two[0] = (struct stored_version){V(3, 20), c.world.layout, NODES, c.stored_shards};
-    two[1] = (struct stored_version){V(3, 10), c.world.layout, NODES, c.stored_shards};
+    const struct stored_version *two = store_two(&c, V(3, 20), V(3, 10));
     step_stored(&c, &(struct storage_view){.complete = true, .stored_count = 2, .stored = two}, 0);
     answer_with_nothing(&c);
     for (uint64_t now = 0; now <= 20 * WAIT_MS && recovery_phase(c.recovery) == RECOVERY_FETCHING; now += 100) {
