@@ -409,6 +409,17 @@ static struct copy *copy_of(struct node *n, const struct event *e, uint32_t *slo
     return NULL;
 }
 
+/* The next attempt begins from the front. */
+static void copy_failed(const struct node *n, struct copy *copy)
+{
+    copy->state = COPY_DUE;
+    copy->retry_ms = n->now_ms + n->setup->retry_ms;
+    if (copy->sent > 0 && copy->restarts < COPY_RESTARTS) {
+        copy->restarts++;
+        copy->sent = 0;
+    }
+}
+
 void save_replica(struct node *n, const struct event *e, struct actions *out)
 {
     uint32_t slot = NONE32;
@@ -423,8 +434,7 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
         ready_if_protected(n, s, out);
         return;
     }
-    copy->state = COPY_DUE;
-    copy->retry_ms = n->now_ms + n->setup->retry_ms;
+    copy_failed(n, copy);
     if (!refusal_may_heal(e->refusal)) {
         save_refuse(n, e->version, e->refusal, out);
     } else if (e->refusal == REFUSAL_NO_SLOT && !decision_is_recovered(&n->decision)) {
@@ -432,8 +442,8 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
     }
 }
 
-/* Whether the copy got further than any attempt before, or waits for its turn. What it waits for was begun before it,
- * and ends. */
+/* Whether the copy has sent bytes that have not counted yet, or waits for its turn. What it waits for was begun before
+ * it, and ends. */
 static bool copy_moved(struct node *n, const struct event *e)
 {
     const struct node_shard *shard = node_shard_of_slot(n, e->slot);

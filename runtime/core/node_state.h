@@ -9,16 +9,18 @@
  * decision is learned, not before.
  *
  * A version that is not READY is refused if nothing of it has moved for version_timeout_ms. Each piece counts once: a
- * rank that begins or seals, a chunk that is digested, a chunk that is sent to a holder for the first time, a copy that
- * is acknowledged. So a copy that fails again and again does not keep a version undecided for ever. A version also
- * counts as moving while an older one does, or is READY and undecided, because that one may occupy the links, or slots
- * of holders. */
+ * rank that begins or seals, a chunk that is digested, a chunk that is sent to a holder, a copy that is acknowledged.
+ * If a copy fails and begins from the front, its chunks count again, but only COPY_RESTARTS times: a connection that
+ * breaks in the middle of a long copy costs no version, and a copy that fails again and again does not keep one
+ * undecided for ever. A version also counts as moving while an older one does, or is READY and undecided, because that
+ * one may occupy the links, or slots of holders. */
 #ifndef TCK_CORE_NODE_STATE_H
 #define TCK_CORE_NODE_STATE_H
 
 #include "core/node.h"
 
-#define NODE_SAVES (CORE_SLOTS_MAX + 2)
+#define NODE_SAVES    (CORE_SLOTS_MAX + 2)
+#define COPY_RESTARTS 4 /* of one copy, whose chunks count as progress again */
 
 enum rank_progress { RANK_IDLE, RANK_FILLING, RANK_SEALED };
 
@@ -44,7 +46,8 @@ enum copy_state {
 struct copy {
     enum copy_state state;
     uint64_t retry_ms;
-    uint64_t sent; /* most bytes of it that one attempt has sent */
+    uint64_t sent;     /* the bytes that have counted as progress since this was last set to 0 */
+    uint32_t restarts; /* how many times that was */
 };
 
 enum drain_state { DRAIN_NONE, DRAIN_RUNNING, DRAIN_ENDED };

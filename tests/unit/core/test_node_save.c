@@ -535,26 +535,52 @@ Test(node_save, a_copy_that_takes_several_times_the_time_out_is_waited_for)
     cr_assert(times_out_after(MACHINE_TIMEOUT));
 }
 
-Test(node_save, each_chunk_of_a_copy_counts_once)
+/* So many times, shortly before the version would time out, and is sent again, as far as before. */
+static void fails_on_its_way(int times)
+{
+    for (int i = 0; i < times; i++) {
+        replica(&m, 2, OWN_SHARD, v(7), REFUSAL_HOLDER_LOST);
+        machine_tick(&m, MACHINE_TIMEOUT - 1);
+        cr_assert_not_null(action_of(&m, ACTION_REPLICATE));
+        cr_assert_not(timed_out());
+        moved(2, OWN_SHARD, 7, 5, false);
+    }
+}
+
+Test(node_save, a_connection_that_breaks_in_the_middle_of_a_long_copy_costs_no_version)
 {
     save_until_verified(&m, 7);
     moved(2, OWN_SHARD, 7, 5, false);
-    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
-    machine_tick(&m, MACHINE_TIMEOUT - 1);
-    cr_assert_not_null(action_of(&m, ACTION_REPLICATE));
+    fails_on_its_way(4);
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+}
+
+Test(node_save, each_chunk_of_a_copy_counts_in_five_attempts_at_most)
+{
+    save_until_verified(&m, 7);
     moved(2, OWN_SHARD, 7, 5, false);
+    fails_on_its_way(5);
     machine_tick(&m, 1);
-    cr_assert(timed_out(), "the copy had failed, and was sent again as far as before");
+    cr_assert(timed_out());
+}
+
+Test(node_save, attempts_that_send_nothing_are_not_counted)
+{
+    save_until_verified(&m, 7);
+    for (int i = 0; i < 9; i++) {
+        replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
+        machine_tick(&m, MACHINE_RETRY);
+        cr_assert_not_null(action_of(&m, ACTION_REPLICATE));
+    }
+    moved(2, OWN_SHARD, 7, 5, false);
+    fails_on_its_way(4);
 }
 
 Test(node_save, a_copy_that_gets_further_than_before_counts)
 {
     save_until_verified(&m, 7);
     moved(2, OWN_SHARD, 7, 5, false);
-    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_NO_SLOT);
-    machine_tick(&m, MACHINE_TIMEOUT - 1);
-    cr_assert_not_null(action_of(&m, ACTION_REPLICATE));
-    moved(2, OWN_SHARD, 7, 5, false);
+    fails_on_its_way(5);
     moved(2, OWN_SHARD, 7, 6, false);
     cr_assert(times_out_after(MACHINE_TIMEOUT));
 }
