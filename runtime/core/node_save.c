@@ -8,6 +8,12 @@
 
 #define REPORTS_PER_TIMEOUT 8 /* of progress, to the coordinator */
 
+/* Most versions are decided before it, and cause no message. */
+static uint64_t next_report(const struct node *n)
+{
+    return n->now_ms + n->setup->version_timeout_ms / REPORTS_PER_TIMEOUT;
+}
+
 struct save *save_open(struct node *n, struct version v)
 {
     struct save *s = node_save(n, v);
@@ -18,7 +24,7 @@ struct save *save_open(struct node *n, struct version v)
     if (s != NULL) {
         uint8_t *ranks = s->ranks;
         memset(ranks, RANK_IDLE, n->setup->rank_count);
-        *s = (struct save){.version = v, .ranks = ranks, .moved_ms = n->now_ms};
+        *s = (struct save){.version = v, .ranks = ranks, .moved_ms = n->now_ms, .report_ms = next_report(n)};
     }
     return s;
 }
@@ -535,7 +541,7 @@ static void look_for_progress(struct node *n, struct save *s, struct actions *ou
     if (s->unreported && n->now_ms >= s->report_ms) {
         action_add(out, ACTION_SEND_PROGRESS)->version = s->version;
         s->unreported = false;
-        s->report_ms = n->now_ms + timeout_ms / REPORTS_PER_TIMEOUT;
+        s->report_ms = next_report(n);
     }
 }
 
