@@ -454,14 +454,13 @@ void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg
     free(early.roots);
 }
 
-/* Once for each version, although the report is repeated. */
-static void log_stuck(struct term_context *tc, const struct action *a)
+/* Once for each version: the report is repeated until the coordinator has decided. */
+static void log_stuck(const struct term_context *tc, const struct action *a)
 {
     char lacks[STUCK_TEXT];
-    if (a->refusal != REFUSAL_TIMED_OUT || version_is(a->version, tc->stuck)) {
+    if (a->refusal != REFUSAL_TIMED_OUT || !a->first) {
         return;
     }
-    tc->stuck = a->version;
     moving_lacks(tc, a->version, lacks);
     log_warn("version %" PRIu64 ".%" PRIu64
              " is given up, since nothing of it moved for %.1f s (version_timeout_ms): %s",

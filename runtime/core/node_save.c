@@ -46,14 +46,15 @@ static void tell(struct version v, enum stage stage, struct actions *out)
     a->stage = stage;
 }
 
-/* Reports READY or REFUSED, whichever applies. */
-static void send_state(struct node *n, struct save *s, struct actions *out)
+/* Reports READY or REFUSED, whichever applies, and returns that action. */
+static struct action *send_state(struct node *n, struct save *s, struct actions *out)
 {
     struct action *a = action_add(out, s->refusal != REFUSAL_NONE ? ACTION_SEND_REFUSED : ACTION_SEND_READY);
     a->version = s->version;
     a->refusal = s->refusal;
     a->to_storage = s->to_storage;
     s->next_send_ms = n->now_ms + n->setup->retry_ms;
+    return a;
 }
 
 void save_refuse(struct node *n, struct version v, enum refusal refusal, struct actions *out)
@@ -63,7 +64,7 @@ void save_refuse(struct node *n, struct version v, enum refusal refusal, struct 
         return;
     }
     s->refusal = refusal;
-    send_state(n, s, out);
+    send_state(n, s, out)->first = true;
 }
 
 /* Why the shard has no free slot. Undecided versions free theirs by themselves, and the coordinator limits their
@@ -269,7 +270,7 @@ static void ready_if_protected(struct node *n, struct save *s, struct actions *o
     }
     s->ready = true;
     tell(s->version, STAGE_PROTECTED, out);
-    send_state(n, s, out);
+    (void)send_state(n, s, out);
 }
 
 /* Calls on_slot for each slot that this rank is filling with v (VERSION_NONE: with any version). */
@@ -554,7 +555,7 @@ void save_tick(struct node *n, struct actions *out)
         }
         if (s->ready || s->refusal != REFUSAL_NONE) {
             if (n->now_ms >= s->next_send_ms) {
-                send_state(n, s, out);
+                (void)send_state(n, s, out);
             }
             continue;
         }

@@ -170,7 +170,8 @@ enum action_type {
     ACTION_FETCH_SLOT,    /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot;
                              otherwise receive it into slot, then EVENT_VERIFIED; slot NONE32 and refusal: not now */
     ACTION_SEND_READY,    /* version, to_storage: to the coordinator */
-    ACTION_SEND_REFUSED,  /* version, refusal: to the coordinator */
+    ACTION_SEND_REFUSED,  /* version, refusal, first: to the coordinator. first: refused by this event, not a repetition
+                           */
     ACTION_SEND_PROGRESS, /* version: to the coordinator */
     ACTION_DRAIN,         /* version, attempt: write this node's part to storage, then EVENT_DRAINED_HERE */
     ACTION_SEND_DRAINED,  /* version, attempt, ok: to the coordinator */
@@ -190,7 +191,7 @@ struct action {
     struct version version;
     struct hash128 root;
     uint64_t attempt;
-    bool ok, to_storage;
+    bool ok, to_storage, first;
     enum refusal refusal;
     enum stage stage;
 };

@@ -101,7 +101,6 @@ struct term_context {
     struct queued_event *queue;
     uint32_t queue_count, queue_cap;
     struct moving *moving; /* digests and copies under way */
-    struct version stuck;  /* the last one that timed out */
     bool stepping;
     bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
     struct peer **peers;                     /* by node, NULL for self */

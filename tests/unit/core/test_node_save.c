@@ -502,6 +502,16 @@ Test(node_save, a_rank_that_does_not_seal_times_out)
     cr_assert(times_out_after(MACHINE_TIMEOUT));
 }
 
+Test(node_save, a_refusal_that_is_repeated_is_not_the_first)
+{
+    begin(&m, 0, 7);
+    cr_assert(times_out_after(MACHINE_TIMEOUT));
+    cr_assert(action_of(&m, ACTION_SEND_REFUSED)->first);
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert(timed_out());
+    cr_assert_not(action_of(&m, ACTION_SEND_REFUSED)->first, "it is in the log already");
+}
+
 Test(node_save, knows_what_a_version_waits_for)
 {
     cr_assert_eq(node_lacks(m.node, v(7)).lack, LACKS_NOTHING);
