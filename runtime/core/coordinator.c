@@ -5,7 +5,9 @@
  * A version times out if no node that is not ready has reported progress for version_timeout_ms, neither of it nor of
  * an older one, for whose links and slots it may be waiting. Progress is enough, without a limit to the whole: a node
  * counts each piece of a version once (node_state.h), so no version stays undecided for ever, and any limit in seconds
- * would be too short for some state on some link, of which then no version would ever be committed.
+ * would be too short for some state on some link, of which then no version would ever be committed. The end of a
+ * version is progress of newer ones, too, whose copies may have had to wait for it (node_copies.h). So versions that do
+ * not move end one after the other.
  *
  * If a version for storage is aborted, the next commit is drained in its place. Otherwise a job whose storage interval
  * coincides with refusals would never publish anything. After a failed drain the newest commit is drained again, after
@@ -89,7 +91,17 @@ const struct decision *coordinator_decision(const struct coordinator *c)
     return &c->decision;
 }
 
-static void open_remove(struct coordinator *c, uint32_t index)
+/* Of the version at this index; newer ones may have been waiting for it. */
+static void note_progress(struct coordinator *c, uint32_t index, uint64_t now_ms)
+{
+    for (uint32_t i = index; i < c->decision.open_count; i++) {
+        c->open[i].moved_ms = now_ms;
+    }
+    c->held_until_ms = now_ms + c->setup->version_timeout_ms;
+}
+
+/* Versions that had to wait for it have their whole time from now on. */
+static void open_remove(struct coordinator *c, uint32_t index, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
     struct open_version gone = c->open[index];
@@ -101,21 +113,24 @@ static void open_remove(struct coordinator *c, uint32_t index)
     d->open[d->open_count] = 0;
     c->open[d->open_count] = gone; /* its bits stay in the same memory */
     c->changed = true;
+    if (index < d->open_count) {
+        note_progress(c, index, now_ms);
+    }
 }
 
-static void open_abort(struct coordinator *c, uint32_t index)
+static void open_abort(struct coordinator *c, uint32_t index, uint64_t now_ms)
 {
     c->drain_missed |= c->open[index].to_storage;
-    open_remove(c, index);
+    open_remove(c, index, now_ms);
 }
 
 /* A version was aborted for lack of slots or of time. While an older one is still open, this is not a miss yet. */
-static void open_miss(struct coordinator *c, uint32_t index)
+static void open_miss(struct coordinator *c, uint32_t index, uint64_t now_ms)
 {
     if (index == 0 && ++c->misses > MISSES_MAX && c->skipped < SKIPPED_MAX) {
         c->skipped = c->skipped == 0 ? 1 : 2 * c->skipped;
     }
-    open_abort(c, index);
+    open_abort(c, index, now_ms);
 }
 
 /* The first step that may be begun again after this one; UINT64_MAX is never reached, and nothing waits for it. */
@@ -176,7 +191,7 @@ static uint32_t open_find(struct coordinator *c, uint64_t step, uint64_t now_ms)
         return NONE32;
     }
     if (d->open_count == CORE_OPEN_MAX) {
-        open_miss(c, 0);
+        open_miss(c, 0, now_ms);
     }
     uint32_t index = d->open_count++;
     struct open_version *o = &c->open[index];
@@ -229,13 +244,13 @@ static void drain_end(struct coordinator *c, bool published, uint64_t now_ms)
     hold_back_at_most(c, c->skipped_before_drain);
 }
 
-static void commit(struct coordinator *c, uint32_t index)
+static void commit(struct coordinator *c, uint32_t index, uint64_t now_ms)
 {
     struct decision *d = &c->decision;
     d->watermark = (struct version){d->term, d->open[index]};
     for (uint32_t left = index + 1; left > 0; left--) {
-        open_abort(c, 0); /* itself and those before it, which are no longer needed; if one of them was meant for
-                             storage, this one goes there instead */
+        open_abort(c, 0, now_ms); /* itself and those before it, which are no longer needed; if one of them was meant
+                             for storage, this one goes there instead */
     }
     c->misses = 0;
     c->skipped /= 2;
@@ -296,15 +311,6 @@ static void on_begin(struct coordinator *c, const struct event *e)
     }
 }
 
-/* Of the version at this index; newer ones may have been waiting for it. */
-static void note_progress(struct coordinator *c, uint32_t index, uint64_t now_ms)
-{
-    for (uint32_t i = index; i < c->decision.open_count; i++) {
-        c->open[i].moved_ms = now_ms;
-    }
-    c->held_until_ms = now_ms + c->setup->version_timeout_ms;
-}
-
 static void on_ready(struct coordinator *c, const struct event *e)
 {
     uint32_t index = open_find(c, e->version.step, e->now_ms);
@@ -312,7 +318,7 @@ static void on_ready(struct coordinator *c, const struct event *e)
         return;
     }
     if (!hash128_is(e->layout, c->setup->layout)) {
-        open_abort(c, index);
+        open_abort(c, index, e->now_ms);
         return;
     }
     struct open_version *o = &c->open[index];
@@ -323,7 +329,7 @@ static void on_ready(struct coordinator *c, const struct event *e)
     o->ready_count += !o->ready[e->node];
     o->ready[e->node] = true;
     if (o->ready_count == c->setup->node_count) {
-        commit(c, index);
+        commit(c, index, e->now_ms);
     }
 }
 
@@ -343,9 +349,9 @@ static void on_refused(struct coordinator *c, const struct event *e)
     }
     uint32_t index = open_find(c, e->version.step, e->now_ms);
     if (index != NONE32 && (e->refusal == REFUSAL_NO_SLOT || e->refusal == REFUSAL_TIMED_OUT)) {
-        open_miss(c, index);
+        open_miss(c, index, e->now_ms);
     } else if (index != NONE32) {
-        open_abort(c, index);
+        open_abort(c, index, e->now_ms);
     }
 }
 
@@ -413,12 +419,11 @@ static void on_base_lost(struct coordinator *c, struct version base)
     }
 }
 
+/* The time of no version ends before that of the oldest one, after which the others have theirs. */
 static void on_tick(struct coordinator *c, uint64_t now_ms)
 {
-    for (uint32_t i = c->decision.open_count; i > 0; i--) {
-        if (now_ms >= c->open[i - 1].moved_ms + c->setup->version_timeout_ms) {
-            open_miss(c, i - 1);
-        }
+    if (c->decision.open_count > 0 && now_ms >= c->open[0].moved_ms + c->setup->version_timeout_ms) {
+        open_miss(c, 0, now_ms);
     }
     let_begin_in_the_end(c, now_ms);
 }

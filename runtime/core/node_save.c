@@ -29,13 +29,18 @@ struct save *save_open(struct node *n, struct version v)
     return s;
 }
 
-/* Newer versions may have been waiting for it. */
-static void moved(struct node *n, struct save *s)
+/* The time of the versions from this one on begins again: newer ones may have been waiting for it. */
+static void give_time(struct node *n, struct version v)
 {
     for (int i = 0; i < NODE_SAVES; i++) {
-        bool newer = n->saves[i].version.step >= s->version.step;
+        bool newer = n->saves[i].version.step >= v.step;
         n->saves[i].moved_ms = newer ? n->now_ms : n->saves[i].moved_ms;
     }
+}
+
+static void moved(struct node *n, struct save *s)
+{
+    give_time(n, s->version);
     s->unreported = true;
 }
 
@@ -515,14 +520,12 @@ static void retry_slot(struct node *n, uint32_t slot, struct actions *out)
     copies_send(n, slot, out);
 }
 
-/* Whether it may wait for slots that an older version occupies at its holders, until other nodes have that one ready,
- * too. */
-static bool follows_ready(const struct node *n, const struct save *s)
+/* Whether it may wait for links, or for slots at its holders, that an older version occupies until it is decided. */
+static bool follows_undecided(const struct node *n, const struct save *s)
 {
     for (int i = 0; i < NODE_SAVES; i++) {
         const struct save *other = &n->saves[i];
-        bool ready = !version_none(other->version) && other->ready && other->refusal == REFUSAL_NONE;
-        if (ready && other->version.step < s->version.step) {
+        if (!version_none(other->version) && other->version.step < s->version.step) {
             return true;
         }
     }
@@ -533,7 +536,7 @@ static bool follows_ready(const struct node *n, const struct save *s)
 static void look_for_progress(struct node *n, struct save *s, struct actions *out)
 {
     uint32_t timeout_ms = n->setup->version_timeout_ms;
-    if (follows_ready(n, s)) {
+    if (follows_undecided(n, s)) {
         s->moved_ms = n->now_ms;
     } else if (n->now_ms >= s->moved_ms + timeout_ms) {
         save_refuse(n, s->version, REFUSAL_TIMED_OUT, out);
@@ -580,6 +583,7 @@ void save_settle(struct node *n, struct actions *out)
         if (node_fate(n, s->version) == FATE_OVER && !drained) {
             tell(s->version, STAGE_FAILED, out);
         }
+        give_time(n, s->version);
         s->version = VERSION_NONE;
     }
 }

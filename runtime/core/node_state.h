@@ -12,8 +12,8 @@
  * rank that begins or seals, a chunk that is digested, a chunk that is sent to a holder, a copy that is acknowledged.
  * If a copy fails and begins from the front, its chunks count again, but only COPY_RESTARTS times: a connection that
  * breaks in the middle of a long copy costs no version, and a copy that fails again and again does not keep one
- * undecided for ever. A version also counts as moving while an older one does, or is READY and undecided, because that
- * one may occupy the links, or slots of holders. */
+ * undecided for ever. The time of a version begins when the last older one here is decided,
+ * because that one may occupy the links, or slots of holders. So versions that do not move end one after the other. */
 #ifndef TCK_CORE_NODE_STATE_H
 #define TCK_CORE_NODE_STATE_H
 

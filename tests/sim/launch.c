@@ -12,9 +12,10 @@
 #define LAUNCHES_MAX   200
 #define STAGGER_US     50
 #define REPAIR_US      (10 * S) /* a damaged copy must be found and fetched again within this time */
-#define REST_US        (12 * S) /* after this time, versions that can no longer commit have timed out, one after the other */
-#define WAIT_STEP_US   (100 * MS)
-#define CALM_US        (6 * S)
+/* After this time, versions that can no longer commit, one per slot, have timed out one after the other. */
+#define REST_US      (22 * S)
+#define WAIT_STEP_US (100 * MS)
+#define CALM_US      (6 * S)
 #define LAST_US \
     (60 * S) /* the last step must reach storage within this time; failed drains are retried with growing pauses */
 #define LAST_PAUSE_US (50 * MS)

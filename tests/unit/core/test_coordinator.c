@@ -249,9 +249,40 @@ Test(coordinator, progress_counts_for_newer_versions_and_not_for_older_ones)
     cr_assert_eq(fate(7), FATE_OVER);
     cr_assert_eq(fate(8), FATE_UNDECIDED);
     cr_assert_eq(fate(9), FATE_UNDECIDED, "8 may have had the links and the slots");
+}
+
+/* Its copies were not sent before the older one was decided. */
+Test(coordinator, the_end_of_a_version_is_progress_of_newer_ones)
+{
+    ready(0, 7, false);
+    ready(0, 8, false);
+    ready(0, 9, false);
+    tick(1000);
+    cr_assert_eq(fate(7), FATE_OVER);
+    for (uint64_t s = 8; s <= 9; s++) {
+        tick(999);
+        cr_assert_eq(fate(s), FATE_UNDECIDED);
+        tick(1);
+        cr_assert_eq(fate(s), FATE_OVER);
+    }
+    ready(0, 10, false);
+    ready(0, 11, false);
     tick(999);
-    cr_assert_eq(fate(8), FATE_OVER);
-    cr_assert_eq(fate(9), FATE_OVER);
+    refused(1, 10);
+    tick(999);
+    cr_assert_eq(fate(11), FATE_UNDECIDED);
+    tick(1);
+    cr_assert_eq(fate(11), FATE_OVER);
+}
+
+Test(coordinator, the_end_of_a_version_is_no_progress_of_older_ones)
+{
+    ready(0, 7, false);
+    ready(0, 8, false);
+    tick(999);
+    refused(1, 8);
+    tick(1);
+    cr_assert_eq(fate(7), FATE_OVER);
 }
 
 /* ---- more is saved than can be copied -------------------------------------------------------------------------- */
