@@ -454,6 +454,8 @@ void actions_send_roots(struct term_context *tc, uint32_t rank, const struct msg
     free(early.roots);
 }
 
+#define NODES_TEXT 128
+
 /* Once for each version: the report is repeated until the coordinator has decided. */
 static void log_stuck(const struct term_context *tc, const struct action *a)
 {
@@ -465,6 +467,23 @@ static void log_stuck(const struct term_context *tc, const struct action *a)
     log_warn("version %" PRIu64 ".%" PRIu64
              " is given up, since nothing of it moved for %.1f s (version_timeout_ms): %s",
              a->version.term, a->version.step, tc->setup.version_timeout_ms / 1e3, lacks);
+}
+
+/* By this node as the coordinator. Another node that is not ready has said more in its own log, unless no rank there
+ * has begun the version. */
+static void log_given_up(const struct term_context *tc, const struct action *a)
+{
+    const char *name = tc->world.nodes[a->node].name;
+    char nodes[NODES_TEXT];
+    if (a->count == 1) {
+        snprintf(nodes, sizeof(nodes), "node %s is", name);
+    } else {
+        snprintf(nodes, sizeof(nodes), "node %s and %" PRIu32 " other%s are", name, a->count - 1,
+                 a->count == 2 ? "" : "s");
+    }
+    log_warn("version %" PRIu64 ".%" PRIu64
+             " is given up, since nothing of it moved for %.1f s (version_timeout_ms): %s not ready with it",
+             a->version.term, a->version.step, tc->setup.version_timeout_ms / 1e3, nodes);
 }
 
 static void send_refused(struct term_context *tc, const struct action *a)
@@ -528,6 +547,9 @@ void actions_carry_out(struct term_context *tc, const struct action *a)
         break;
     case ACTION_NOTIFY:
         notify(tc, a);
+        break;
+    case ACTION_GIVE_UP:
+        log_given_up(tc, a);
         break;
     case ACTION_ANNOUNCE:
         peer_messages_announce(tc);

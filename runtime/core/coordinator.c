@@ -83,7 +83,7 @@ struct coordinator *coordinator_init(void *memory, const struct coordinator_setu
 uint32_t coordinator_actions_max(const struct coordinator_setup *setup)
 {
     (void)setup;
-    return 2; /* ANNOUNCE and PUBLISH */
+    return 3; /* GIVE_UP, ANNOUNCE and PUBLISH */
 }
 
 const struct decision *coordinator_decision(const struct coordinator *c)
@@ -419,10 +419,24 @@ static void on_base_lost(struct coordinator *c, struct version base)
     }
 }
 
+/* If no rank of a node has begun the version, that node cannot say what is missing. */
+static void give_up(const struct coordinator *c, uint32_t index, struct actions *out)
+{
+    const struct open_version *o = &c->open[index];
+    struct action *a = action_add(out, ACTION_GIVE_UP);
+    a->version = (struct version){c->setup->term, c->decision.open[index]};
+    a->count = c->setup->node_count - o->ready_count;
+    a->node = 0;
+    while (a->node + 1 < c->setup->node_count && o->ready[a->node]) {
+        a->node++;
+    }
+}
+
 /* The time of no version ends before that of the oldest one, after which the others have theirs. */
-static void on_tick(struct coordinator *c, uint64_t now_ms)
+static void on_tick(struct coordinator *c, uint64_t now_ms, struct actions *out)
 {
     if (c->decision.open_count > 0 && now_ms >= c->open[0].moved_ms + c->setup->version_timeout_ms) {
+        give_up(c, 0, out);
         open_miss(c, 0, now_ms);
     }
     let_begin_in_the_end(c, now_ms);
@@ -438,7 +452,7 @@ static bool all_drained(const struct coordinator *c)
     return true;
 }
 
-static void dispatch(struct coordinator *c, const struct event *e)
+static void dispatch(struct coordinator *c, const struct event *e, struct actions *out)
 {
     bool from_member = e->node < c->setup->node_count;
     bool of_term = e->version.term == c->setup->term;
@@ -463,7 +477,7 @@ static void dispatch(struct coordinator *c, const struct event *e)
     } else if (e->type == EVENT_DRAIN_ASKED) {
         on_drain_asked(c);
     } else if (e->type == EVENT_TICK) {
-        on_tick(c, e->now_ms);
+        on_tick(c, e->now_ms, out);
     }
 }
 
@@ -473,7 +487,7 @@ void coordinator_step(struct coordinator *c, const struct event *e, struct actio
         return;
     }
     c->changed = false;
-    dispatch(c, e);
+    dispatch(c, e, out);
     drain_begin_if_wanted(c, e->now_ms);
     if (c->changed) {
         c->decision.seq++;

@@ -177,6 +177,8 @@ enum action_type {
     ACTION_SEND_DRAINED,  /* version, attempt, ok: to the coordinator */
     ACTION_NOTIFY,        /* version, stage: to the trainers of this node: protected, committed, published or failed */
     /* coordinator machine */
+    ACTION_GIVE_UP,  /* version, node, count: it is aborted, since nothing of it moved for version_timeout_ms. This many
+                        nodes are not ready with it, of which node is the first */
     ACTION_ANNOUNCE, /* the decision changed: keep it (agent state), then send it to every node */
     ACTION_PUBLISH,  /* version, attempt: write the manifest and publish, then EVENT_PUBLISHED. It is repeated after
                         a restart of the agent; if the version is published already, that is a success */
@@ -188,6 +190,7 @@ struct action {
     enum action_type type;
     uint32_t node, rank, slot;
     uint32_t shard; /* index in the world */
+    uint32_t count;
     struct version version;
     struct hash128 root;
     uint64_t attempt;

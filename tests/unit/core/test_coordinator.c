@@ -251,6 +251,30 @@ Test(coordinator, progress_counts_for_newer_versions_and_not_for_older_ones)
     cr_assert_eq(fate(9), FATE_UNDECIDED, "8 may have had the links and the slots");
 }
 
+Test(coordinator, names_what_it_gives_up_and_who_is_not_ready)
+{
+    ready(0, 7, false);
+    ready(0, 8, false);
+    ready(1, 8, false);
+    tick(1000);
+    cr_assert_eq(items[0].type, ACTION_GIVE_UP);
+    cr_assert(version_is(items[0].version, v(7)));
+    cr_assert(items[0].node == 1 && items[0].count == 2);
+    tick(1000);
+    cr_assert(version_is(items[0].version, v(8)));
+    cr_assert(items[0].node == 2 && items[0].count == 1);
+    tick(1000);
+    cr_assert_not(emitted(ACTION_GIVE_UP));
+}
+
+Test(coordinator, what_a_node_refuses_is_logged_there)
+{
+    ready(0, 7, false);
+    step((struct event){.type = EVENT_REFUSED, .node = 1, .version = v(7), .refusal = REFUSAL_TIMED_OUT});
+    cr_assert_eq(fate(7), FATE_OVER);
+    cr_assert_not(emitted(ACTION_GIVE_UP));
+}
+
 /* Its copies were not sent before the older one was decided. */
 Test(coordinator, the_end_of_a_version_is_progress_of_newer_ones)
 {
