@@ -31,6 +31,18 @@ static bool is_paced(const struct transfer *transfer)
     return transfer->own && transfer->peer->peers->setup.pace.take != NULL;
 }
 
+static bool can_push(const struct transfer *transfer)
+{
+    return transfer->sending && transfer->state == MOVING && !transfer->stalled &&
+           transfer->next_chunk < transfer->count;
+}
+
+/* Its chunks could be sent, if none of earlier transfers were. One that was not granted yet may still be refused. */
+static bool waits_for_turn(const struct transfer *transfer)
+{
+    return transfer->own && can_push(transfer) && transfer->moving == 0;
+}
+
 /* Chunks are counted as if they ended in their order. What was begun later waits for its turn: transfers_pump. */
 static void count_sent(const struct transfer *transfer)
 {
@@ -38,7 +50,7 @@ static void count_sent(const struct transfer *transfer)
 
     progress_add(transfer->item.progress, chunk_size(transfer->offer.image_bytes, chunk));
     for (const struct transfer *later = transfer->next; later != NULL; later = later->next) {
-        if (later->peer == transfer->peer && later->own && later->sending && later->next_chunk == 0) {
+        if (later->peer == transfer->peer && waits_for_turn(later)) {
             progress_queued(later->item.progress);
         }
     }
@@ -59,12 +71,6 @@ static void on_pushed(void *ctx, bool ok)
         transfer->stalled = true;
     }
     transfers_pump(peer);
-}
-
-static bool can_push(const struct transfer *transfer)
-{
-    return transfer->sending && transfer->state == MOVING && !transfer->stalled &&
-           transfer->next_chunk < transfer->count;
 }
 
 /* Takes what the next chunk needs, or throttles the transfer. */

@@ -83,6 +83,22 @@ Test(peer_transfer, counts_the_bytes_that_are_sent_and_stamps_what_waits_behind_
     cr_assert_neq(second.moved_ms, 0);
 }
 
+Test(peer_transfer, does_not_stamp_what_is_refused_while_others_are_sent)
+{
+    struct progress sent = {0}, refused = {0};
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put_counted(&sent);
+    rig_run_until(&b.offers, 1);
+    b.answer = TCK_ERR_DENIED;
+    for (size_t calls = 1; sent.bytes < LARGE; calls++) {
+        put_counted(&refused);
+        rig_run_until(&outcome.calls, calls);
+    }
+    cr_assert_gt(b.offers, 2);
+    cr_assert_eq(refused.moved_ms, 0, "it only waits for the answer");
+}
+
 Test(peer_transfer, puts_an_image_whose_last_chunk_is_short)
 {
     slot_fill(&a.slot, ODD);
