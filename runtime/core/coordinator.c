@@ -16,7 +16,7 @@
  *
  * If saves come much faster than they can be copied, the slots of each node soon hold different versions, and each
  * node refuses a different step: every version is refused by some node, and its copies are useless. A miss is an
- * abort of the oldest open version for lack of slots or of time. After some misses without a commit, saves are
+ * abort of the oldest open version for lack of slots or of progress. After some misses without a commit, saves are
  * skipped (decision.not_before), so that the next version that is begun has all nodes, slots and links to itself for
  * the time of one save. If that one is missed as well, the next one has them for two saves, then four, eight. A
  * commit halves the number again. The step is named in advance, so that all nodes begin the same one. No node waits
@@ -124,7 +124,7 @@ static void open_abort(struct coordinator *c, uint32_t index, uint64_t now_ms)
     open_remove(c, index, now_ms);
 }
 
-/* A version was aborted for lack of slots or of time. While an older one is still open, this is not a miss yet. */
+/* A version was aborted for lack of slots or of progress. While an older one is still open, this is not a miss yet. */
 static void open_miss(struct coordinator *c, uint32_t index, uint64_t now_ms)
 {
     if (index == 0 && ++c->misses > MISSES_MAX && c->skipped < SKIPPED_MAX) {
@@ -161,7 +161,8 @@ static void hold_back_at_most(struct coordinator *c, uint32_t skipped)
     }
 }
 
-/* The version that was alone has stopped or is decided; saves now come later than before, or at other steps. */
+/* For version_timeout_ms, nothing of the version that was alone has moved, be it undecided or decided: saves now come
+ * later than before, or at other steps. */
 static void let_begin_in_the_end(struct coordinator *c, uint64_t now_ms)
 {
     struct decision *d = &c->decision;

@@ -17,8 +17,7 @@ static void log_throttling(const struct decision *before, const struct decision 
     bool was = before->term == now->term && before->not_before > 0;
     if (!was && now->not_before > 0) {
         log_warn("saves come faster than they can be copied: several versions in a row found no free slot on some node "
-                 "or were not copied in time. Most saves are skipped now (the next one is at step %" PRIu64
-                 " or later) until "
+                 "or stood still. Most saves are skipped now (the next one is at step %" PRIu64 " or later) until "
                  "versions commit again. Raise save_mem_interval, or set slots to 3",
                  now->not_before);
     } else if (was && now->not_before == 0) {
