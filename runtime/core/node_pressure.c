@@ -9,7 +9,7 @@
 const char *give_back_text(enum give_back step)
 {
     static const char *const texts[] = {[GIVE_BACK_NOTHING] = "nothing",
-                                        [GIVE_BACK_UNUSED] = "a slot that a copy for another node does not need",
+                                        [GIVE_BACK_UNUSED] = "a slot that this node does not use",
                                         [GIVE_BACK_SPARE] = "a spare slot",
                                         [GIVE_BACK_STORED_COPY] = "another node's copy, which storage has, too",
                                         [GIVE_BACK_LAST_FREE_SLOT] = "a free slot, without which nothing is saved",
@@ -36,13 +36,19 @@ static uint32_t given_back(const struct node *n, uint32_t shard)
     return without > unused ? without - unused : 0;
 }
 
+/* How many slots are left of those that this node needs. One that is used instead of another is none of them. */
+static uint32_t slots_left(const struct node *n, uint32_t shard)
+{
+    return node_slots_needed(n, shard) - given_back(n, shard);
+}
+
 static enum give_back step_of_free(const struct node *n, uint32_t shard)
 {
     const struct node_shard *s = &n->setup->shards[shard];
     if (s->slot_count - without_pages(n, shard) > node_slots_used(n, shard)) {
         return GIVE_BACK_UNUSED;
     }
-    bool spare = s->world_shard == NONE32 || node_slots_used(n, shard) - given_back(n, shard) > SAVING_SLOTS;
+    bool spare = s->world_shard == NONE32 || slots_left(n, shard) > SAVING_SLOTS;
     return spare ? GIVE_BACK_SPARE : GIVE_BACK_LAST_FREE_SLOT;
 }
 
@@ -115,8 +121,8 @@ uint32_t node_take_back_next(const struct node *n)
 {
     uint32_t best = NONE32, fewest = 0;
     for (uint32_t i = 0; i < n->slot_total; i++) {
-        uint32_t shard = n->slots[i].shard, given = given_back(n, shard), left = node_slots_used(n, shard) - given;
-        if (n->slots[i].withheld && given > 0 && (best == NONE32 || left < fewest)) {
+        uint32_t shard = n->slots[i].shard, left = slots_left(n, shard);
+        if (n->slots[i].withheld && given_back(n, shard) > 0 && (best == NONE32 || left < fewest)) {
             best = i;
             fewest = left;
         }
@@ -131,8 +137,7 @@ bool node_has_given_back(const struct node *n, uint32_t shard)
 
 bool node_lacks_slots(const struct node *n, uint32_t shard)
 {
-    uint32_t given = given_back(n, shard);
-    return given > 0 && node_slots_used(n, shard) - given < SAVING_SLOTS;
+    return given_back(n, shard) > 0 && slots_left(n, shard) < SAVING_SLOTS;
 }
 
 /* The newest committed version keeps its slot until the next one is committed. */

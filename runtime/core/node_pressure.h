@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a node gives back when its memory is short, and in which order. A slot that is given back becomes free, loses
  * its pages and is not used until the shortage is over. A slot that a node does not use, since it only holds the shard,
- * is given back even with enough memory, and is none of those that are missing. Nothing is given back that is being
- * written, read or drained, nor while a recovery is under way.
+ * is given back even with enough memory and while a recovery is under way, and is none of those that are missing. It is
+ * used, and taken back for that, while another one of the shard is in quarantine or still written by a read from
+ * storage that is no longer wanted. Nothing is given back that is being written, read or drained, and nothing that is
+ * used while a recovery is under way.
  *
  * No node asks another one, so nodes that are short of memory at the same time must not each rely on the other's copy.
  * Therefore the source of a shard, and the node that drains it, keep their copies of the newest committed version until

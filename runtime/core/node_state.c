@@ -115,10 +115,27 @@ void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
     }
 }
 
-uint32_t node_slots_used(const struct node *n, uint32_t shard)
+/* Such a slot stays in use for as long as a process or a read takes to end, and its bytes are of no use. */
+static bool is_lost_for_now(const struct slot *s)
+{
+    return s->state == SLOT_QUARANTINED || (s->state == SLOT_RECEIVING && s->doomed && s->from == NONE32);
+}
+
+uint32_t node_slots_needed(const struct node *n, uint32_t shard)
 {
     const struct node_shard *s = &n->setup->shards[shard];
     return slots_used(s->slot_count, s->storing_rank != NONE32);
+}
+
+uint32_t node_slots_used(const struct node *n, uint32_t shard)
+{
+    const struct node_shard *s = &n->setup->shards[shard];
+    uint32_t first = n->first_slot[shard], count = s->slot_count;
+    uint32_t used = node_slots_needed(n, shard);
+    for (uint32_t i = first; i < first + count; i++) {
+        used += s->held && is_lost_for_now(&n->slots[i]);
+    }
+    return used < count ? used : count;
 }
 
 uint32_t node_empty_slot(const struct node *n, uint32_t shard)

@@ -86,7 +86,10 @@ void node_free_slot(struct node *n, uint32_t slot, struct actions *out);
 void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out);
 /* Frees a doomed slot unless it is still written or read, or, at an owner, drained. */
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out);
-/* How many slots of the shard this node uses. */
+/* How many slots of the shard this node needs. */
+uint32_t node_slots_needed(const struct node *n, uint32_t shard);
+/* How many slots of the shard this node uses: those that it needs and, as far as there are more, one instead of each
+ * that is in quarantine or into which a read from storage that is no longer wanted still writes. */
 uint32_t node_slots_used(const struct node *n, uint32_t shard);
 /* A slot of the shard that may be filled, NONE32 if none. */
 uint32_t node_empty_slot(const struct node *n, uint32_t shard);

@@ -270,6 +270,14 @@ static bool may_take(const struct pressure *p, const struct term_context *tc, ui
     return (asked || p->state.now == MEMORY_ENOUGH) && left > 0 && left >= p->reserve_bytes / (asked ? 2 : 1);
 }
 
+/* What this node needs counts already. A slot that is used instead of one that is lost for now comes on top of it. */
+static bool cap_allows(const struct pressure *p, const struct segment *segment)
+{
+    const struct memory *memory = p->needs.memory;
+    uint64_t used = memory_used_bytes(memory), cap = memory_cap_bytes(memory);
+    return segment_lacking(segment) > 0 || (used <= cap && segment_info(segment).slot_stride <= cap - used);
+}
+
 static void take(struct pressure *p, struct term_context *tc)
 {
     uint32_t k, slot = node_take_back_next(tc->node);
@@ -280,7 +288,7 @@ static void take(struct pressure *p, struct term_context *tc)
     if (d->gone) { /* only its number is left */
         struct event event = {.type = EVENT_TAKE_BACK, .slot = slot};
         driver_step_node(tc, &event);
-    } else if (may_take(p, tc, segment_info(d->segment).slot_stride)) {
+    } else if (cap_allows(p, d->segment) && may_take(p, tc, segment_info(d->segment).slot_stride)) {
         submit(p, tc, slot, false);
     }
 }

@@ -270,6 +270,70 @@ Test(node_pressure, a_slot_that_is_not_needed_stays_while_it_is_in_use)
     cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_NOTHING);
 }
 
+static struct slot quarantined(void)
+{
+    return (struct slot){.shard = 2, .state = SLOT_QUARANTINED, .version = {MACHINE_TERM - 1, 6}};
+}
+
+static void recovered_with(struct slot other)
+{
+    m.found[6] = (struct slot){.shard = 2, .state = SLOT_VERIFIED, .version = {MACHINE_TERM - 1, 5}};
+    m.found[7] = other;
+    machine_start(&m);
+    decide(&m, (struct decision){.seq = 1, .readable = true, .based = true, .watermark = {MACHINE_TERM - 1, 5}});
+}
+
+Test(node_pressure, a_third_slot_is_used_while_another_one_is_in_quarantine)
+{
+    m.found[8].withheld = false;
+    recovered_with(quarantined());
+    cr_assert_eq(node_give_back_step(m.node, 8), GIVE_BACK_LAST_FREE_SLOT, "it is no spare one");
+    store(7);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_VERIFIED);
+    machine_step(&m, (struct event){.type = EVENT_WRITER_GONE, .slot = 7, .version = {MACHINE_TERM - 1, 6}});
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_UNUSED);
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_NOTHING);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_VERIFIED);
+}
+
+Test(node_pressure, a_third_slot_without_pages_is_taken_back_while_another_one_is_in_quarantine)
+{
+    recovered_with(quarantined());
+    offer(&m, 0, v(7), root_of(1));
+    cr_assert_eq(action_of(&m, ACTION_REJECT_OFFER)->refusal, REFUSAL_NO_SLOT);
+    cr_assert_not(node_saving_suspended(m.node), "memory is not short");
+    cr_assert_eq(node_take_back_next(m.node), 8);
+    event_of(EVENT_TAKE_BACK, 8);
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_NOTHING, "not at once again");
+    cr_assert_eq(node_take_back_next(m.node), NONE32);
+    store(7);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_VERIFIED);
+    machine_step(&m, (struct event){.type = EVENT_WRITER_GONE, .slot = 7, .version = {MACHINE_TERM - 1, 6}});
+    cr_assert_eq(give_next(MEMORY_ENOUGH), GIVE_BACK_UNUSED);
+    cr_assert_eq(node_take_back_next(m.node), NONE32);
+}
+
+Test(node_pressure, no_slot_is_taken_back_for_a_shard_that_this_node_does_not_hold)
+{
+    m.shards[2].held = false;
+    recovered_with(quarantined());
+    cr_assert_eq(node_take_back_next(m.node), NONE32);
+}
+
+Test(node_pressure, a_third_slot_is_used_while_a_read_from_storage_hangs)
+{
+    m.found[6] = (struct slot){.shard = 2, .state = SLOT_VERIFIED, .version = {MACHINE_TERM - 1, 5}};
+    machine_start(&m);
+    machine_step(&m, (struct event){.type = EVENT_FETCH, .shard = HELD_SHARD, .version = {MACHINE_TERM - 1, 4}});
+    cr_assert_eq(action_of(&m, ACTION_FETCH_SLOT)->slot, 7);
+    cr_assert_eq(node_take_back_next(m.node), NONE32, "it is wanted");
+    decide(&m, (struct decision){.seq = 1, .readable = true, .based = true, .watermark = {MACHINE_TERM - 1, 5}});
+    cr_assert(node_slot(m.node, 7)->doomed);
+    event_of(EVENT_TAKE_BACK, node_take_back_next(m.node));
+    store(7);
+    cr_assert_eq(state_of(&m, HELD_SHARD, v(7)), SLOT_VERIFIED);
+}
+
 Test(node_pressure, what_this_node_owns_needs_all_slots)
 {
     with_pages_everywhere();
