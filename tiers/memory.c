@@ -276,15 +276,17 @@ static void allocate_used(const struct memory *memory, struct segment *segment, 
 /* Those that memory pressure has taken are not allocated here. */
 static tck_status_t use_slots(const struct memory *memory, struct segment *segment, uint32_t slots, struct error *err)
 {
-    uint32_t lacking = segment_lacking(segment);
+    uint32_t lacking = segment_lacking(segment), used = segment->used;
     uint64_t before = needed_bytes(memory);
     segment_set_used(segment, slots);
     uint64_t after = needed_bytes(memory);
     tck_status_t status = after > before ? check_cap(memory, before, after - before, err) : TCK_OK;
-    if (status == TCK_OK) {
-        allocate_used(memory, segment, lacking);
+    if (status != TCK_OK) {
+        segment->used = used;
+        return status;
     }
-    return status;
+    allocate_used(memory, segment, lacking);
+    return TCK_OK;
 }
 
 tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,

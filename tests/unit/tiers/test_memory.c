@@ -786,8 +786,11 @@ Test(memory, the_cap_also_holds_for_slots_that_are_needed_again)
     uint64_t cap = (2 * ((uint64_t)4 << 20)) + ((uint64_t)4 << 20);
     struct memory *memory = memory_of("job", cap, NULL);
     cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, 2, &segment, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, SLOTS, &segment, &err), TCK_ERR_NOSPC);
-    cr_assert(strstr(err.text, "memory_cap_bytes") != NULL, "%s", err.text);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, SLOTS, &segment, &err), TCK_ERR_NOSPC);
+        cr_assert(strstr(err.text, "memory_cap_bytes") != NULL, "%s", err.text);
+    }
+    cr_assert_eq(segment_lacking(memory_find(memory, SHARD)), 0, "what was refused is not needed");
     memory_free(memory);
 }
 
