@@ -383,18 +383,6 @@ bool pressure_given_up(const struct pressure *p, uint32_t *at, struct given_up *
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-static bool any_given_back(const struct memory *memory)
-{
-    bool any = false;
-    for (size_t i = 0; i < memory_count(memory); i++) {
-        const struct segment *segment = memory_at(memory, i);
-        for (uint32_t k = 0; k < segment_info(segment).slot_count; k++) {
-            any = any || segment_is_given_back(segment, k);
-        }
-    }
-    return any;
-}
-
 tck_status_t pressure_new(const struct pressure_setup *setup, struct pressure **out, struct error *err)
 {
     struct pressure *p = calloc(1, sizeof(*p));
@@ -411,10 +399,7 @@ tck_status_t pressure_new(const struct pressure_setup *setup, struct pressure **
         free(p);
         return status;
     }
-    /* An earlier agent may have given back what is to be used again. A node may come to hold what it owned before. */
-    if (on || any_given_back(setup->memory) || setup->config->copies > 1) {
-        loop_timer_set(p->timer, LOOK_MS, true);
-    }
+    loop_timer_set(p->timer, LOOK_MS, true);
     *out = p;
     return TCK_OK;
 }
