@@ -259,13 +259,22 @@ free_segment:
     return status;
 }
 
+static void warn_not_allocated(const struct segment *segment, const struct error *why)
+{
+    char shard[HASH128_TEXT];
+    hash128_text(segment->shard, shard);
+    log_warn("a slot of shard %s that this node needs again has no memory yet, and is allocated as soon as there is "
+             "enough: %s",
+             shard, why->text);
+}
+
 static void allocate_used(const struct memory *memory, struct segment *segment, uint32_t lacking)
 {
     struct error why = {0};
     for (uint32_t slot = 0; slot < segment->slot_count && segment_lacking(segment) > lacking; slot++) {
         if (segment->given_back[slot]) {
             if (segment_take_back(segment, slot, memory->setup.threads, &why) != TCK_OK) {
-                log_warn("a slot that is needed again gets its memory later: %s", why.text);
+                warn_not_allocated(segment, &why);
                 return;
             }
             segment->given_back[slot] = false;
@@ -273,10 +282,11 @@ static void allocate_used(const struct memory *memory, struct segment *segment, 
     }
 }
 
-/* Those that memory pressure has taken are not allocated here. */
+/* What was given back because memory was short is not allocated here, but when there is enough again
+ * (agent/pressure/pressure.c). Of a segment that was opened it is not known why pages are missing. */
 static tck_status_t use_slots(const struct memory *memory, struct segment *segment, uint32_t slots, struct error *err)
 {
-    uint32_t lacking = segment_lacking(segment), used = segment->used;
+    uint32_t lacking = segment->opened ? segment->slot_count : segment_lacking(segment), used = segment->used;
     uint64_t before = needed_bytes(memory);
     segment_set_used(segment, slots);
     uint64_t after = needed_bytes(memory);
@@ -286,6 +296,7 @@ static tck_status_t use_slots(const struct memory *memory, struct segment *segme
         return status;
     }
     allocate_used(memory, segment, lacking);
+    segment->opened = false;
     return TCK_OK;
 }
 

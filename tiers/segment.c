@@ -318,6 +318,7 @@ static tck_status_t take_slots(struct segment *segment, struct error *err)
         find_given_back(segment, slot);
     }
     segment->used = with_pages(segment); /* until segment_set_used */
+    segment->opened = true;
     return status;
 }
 

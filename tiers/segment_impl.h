@@ -16,6 +16,7 @@ struct segment {
     uint64_t image_bytes, slot_stride;
     uint32_t slot_count;
     uint32_t used; /* so many slots are needed */
+    bool opened;   /* what lacks pages was found so, and may have been given back because memory was short */
     struct pages data, meta;
     pthread_mutex_t lock; /* of headers: only the loop's thread writes, a check of the slot reads in another */
     struct slot_header headers[CORE_SLOTS_MAX];

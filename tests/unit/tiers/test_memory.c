@@ -725,19 +725,36 @@ Test(memory, allocates_only_the_slots_that_are_used)
 
 Test(memory, allocates_what_is_needed_when_this_node_becomes_an_owner)
 {
-    struct stored stored = {.refuse_from = -1};
-    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
     struct segment *segment = add_used(memory, 2);
     uint64_t used = memory_used_bytes(memory), stride = segment_info(segment).slot_stride;
     save(segment, 1, (struct version){1, 5});
-    memory_free(memory);
-    memory = back_from(&stored, "job");
-    cr_assert_eq(add_used(memory, SLOTS), memory_find(memory, SHARD));
-    segment = memory_find(memory, SHARD);
+    cr_assert_eq(add_used(memory, SLOTS), segment);
     cr_assert_eq(allocated_bytes(segment), SLOTS * stride);
     cr_assert_not(segment_is_given_back(segment, 2));
     cr_assert_eq(memory_used_bytes(memory), used + stride);
     cr_assert_eq(segment_verify_root(segment, 1, NULL), TCK_OK);
+    memory_free(memory);
+}
+
+Test(memory, what_an_agent_finds_without_pages_is_not_allocated_when_it_registers)
+{
+    struct error err;
+    struct stored stored = {.refuse_from = -1};
+    struct memory *memory = memory_of("job", CAP_BYTES, &stored);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+    uint64_t used = memory_used_bytes(memory), stride = segment_info(segment).slot_stride;
+    cr_assert_eq(segment_give_back(segment, 2, false, &err), TCK_OK, "%s", err.text);
+    memory_free(memory);
+    memory = back_from(&stored, "job");
+    segment = memory_find(memory, SHARD);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(add(memory, SHARD, IMAGE_BYTES), segment);
+        cr_assert_eq(allocated_bytes(segment), (SLOTS - 1) * stride);
+        cr_assert(segment_is_given_back(segment, 2));
+        cr_assert_eq(segment_lacking(segment), 1);
+        cr_assert_eq(memory_used_bytes(memory), used, "it will be used again");
+    }
     memory_free(memory);
     parked_free(&stored);
 }
