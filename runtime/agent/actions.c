@@ -12,6 +12,7 @@
 #include "agent/parts.h"
 #include "agent/peer_messages.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/replication/replica_service.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
 #include "base/clock.h"
@@ -171,18 +172,6 @@ static void replica_event(struct term_context *tc, const struct replica_op *op, 
     driver_step_node(tc, &event);
 }
 
-/* What a holder has answered, as a refusal. */
-static enum refusal refusal_of(tck_status_t status)
-{
-    if (status == TCK_ERR_CORRUPT) {
-        return REFUSAL_CORRUPT;
-    }
-    if (status == TCK_ERR_DENIED) {
-        return REFUSAL_TERM_CLOSED;
-    }
-    return status == TCK_ERR_BUSY ? REFUSAL_NO_SLOT : REFUSAL_HOLDER_LOST;
-}
-
 static void replica_done(void *ctx, const struct error *outcome)
 {
     struct replica_op *op = ctx;
@@ -196,7 +185,7 @@ static void replica_done(void *ctx, const struct error *outcome)
     }
     pacing_end(op->tc->needs.agent->pacing, LANE_COPIES);
     moving_end(&op->moving);
-    replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : refusal_of(outcome->code));
+    replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : replica_refusal(outcome->code));
     pin(op->tc, op->slot, EVENT_UNPIN);
     free(op);
     slot_op_end(slot_ops);

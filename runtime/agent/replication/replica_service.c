@@ -14,6 +14,24 @@
 
 #include <inttypes.h>
 
+/* The sender must be able to tell a holder that has no slot, for which others have to be freed, from one that cannot
+ * take the copy for another reason. */
+static tck_status_t status_of(enum refusal refusal)
+{
+    return refusal == REFUSAL_NO_SLOT || refusal == REFUSAL_MEMORY ? TCK_ERR_NOSPC : TCK_ERR_BUSY;
+}
+
+enum refusal replica_refusal(tck_status_t answer)
+{
+    if (answer == TCK_ERR_CORRUPT) {
+        return REFUSAL_CORRUPT;
+    }
+    if (answer == TCK_ERR_DENIED) {
+        return REFUSAL_TERM_CLOSED;
+    }
+    return answer == TCK_ERR_NOSPC ? REFUSAL_NO_SLOT : REFUSAL_HOLDER_LOST;
+}
+
 tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
                                   const struct peer_offer *offer, struct tier_item *item, struct error *err)
 {
@@ -40,7 +58,7 @@ tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct p
         return TCK_ERR_EXIST;
     }
     if (!answer.given || answer.action.type != ACTION_STORE) {
-        return error_set(err, TCK_ERR_BUSY, "%s", refusal_text(answer.action.refusal));
+        return error_set(err, status_of(answer.action.refusal), "%s", refusal_text(answer.action.refusal));
     }
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, answer.action.slot, &k);

@@ -4,6 +4,7 @@
 #ifndef TCK_AGENT_REPLICA_SERVICE_H
 #define TCK_AGENT_REPLICA_SERVICE_H
 
+#include "core/protocol.h"
 #include "tiers/peer.h"
 
 struct config;
@@ -22,6 +23,9 @@ struct replica_setup {
     struct slot_ops *slot_ops;
     struct rpc *rpc;
 };
+
+/* What a holder has answered to an offer, as a refusal. */
+enum refusal replica_refusal(tck_status_t answer);
 
 /* Callbacks of the peer tier (tiers/peer.h). */
 tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct peer *from,

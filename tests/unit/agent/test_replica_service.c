@@ -44,10 +44,12 @@ void driver_step_node(struct term_context *term_context, const struct event *eve
     node_step(term_context->node, &e, &term_context->actions);
 }
 
+static struct node_answer answer; /* to an offer */
+
 struct node_answer driver_ask_node(struct term_context *term_context, const struct event *event)
 {
     driver_step_node(term_context, event);
-    return (struct node_answer){0};
+    return answer;
 }
 
 const struct kept *hard_state_get(const struct hard_state *state)
@@ -178,4 +180,25 @@ Test(copies, are_not_handed_out_in_a_term_that_is_over)
     cr_assert_eq(replica_handle_pull(&replicas, NULL, &want, &item, &err), TCK_ERR_DENIED);
     cr_assert_eq(node_slot(tc->node, 0)->pins, 0);
     cr_assert_eq(ops, 0);
+}
+
+/* Only for want of a slot does a recovery free others. */
+Test(copies, that_are_refused_for_want_of_a_slot_differ_from_other_refusals)
+{
+    const struct peer_offer offer = {.term = TERM, .shard = shard, .version = before, .image_bytes = IMAGE_BYTES};
+    const struct {
+        enum refusal by_holder, at_sender;
+    } cases[] = {{REFUSAL_NO_SLOT, REFUSAL_NO_SLOT},
+                 {REFUSAL_MEMORY, REFUSAL_NO_SLOT},
+                 {REFUSAL_ABORTED, REFUSAL_HOLDER_LOST},
+                 {REFUSAL_NONE, REFUSAL_HOLDER_LOST}}; /* none: the same copy still arrives */
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct tier_item item;
+        struct error err = {0};
+        bool given = cases[i].by_holder != REFUSAL_NONE;
+        answer = (struct node_answer){.given = given,
+                                      .action = {.type = ACTION_REJECT_OFFER, .refusal = cases[i].by_holder}};
+        tck_status_t status = replica_handle_offer(&replicas, NULL, &offer, &item, &err);
+        cr_assert_eq(replica_refusal(status), cases[i].at_sender, "%s", refusal_text(cases[i].by_holder));
+    }
 }
