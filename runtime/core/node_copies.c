@@ -8,7 +8,8 @@ static bool is_given_up(struct node *n, struct version v)
     return s == NULL || s->refusal != REFUSAL_NONE;
 }
 
-/* An older version is in the way until it is decided, unless it was given up before the holder got any of it. */
+/* An older version is in the way until it is decided, unless it was given up and, as far as this node knows, the holder
+ * has got nothing of it. */
 static bool must_wait(struct node *n, uint32_t slot, uint32_t holder)
 {
     struct version v = n->slots[slot].version;
