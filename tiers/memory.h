@@ -34,8 +34,9 @@ void memory_adopted(struct memory *memory);
 
 /* The segment of this shard: an existing one of the same size and slot count (TCK_ERR_EXIST if it differs), else a new
  * one, allocated, touched and stored. Only so many slots as are used have pages. An existing segment of which more are
- * used than before gets them; if the machine has no memory for that now, they count as given back. TCK_ERR_NOSPC names
- * the bytes wanted, in use and allowed, or available on this machine. Blocks until all pages are allocated. */
+ * used than before gets them. They count as given back if the machine has no memory for that now, or if the segment was
+ * adopted and found without them. TCK_ERR_NOSPC names the bytes wanted, in use and allowed, or available on this
+ * machine. Blocks until all pages are allocated. */
 must_check tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes,
                                    uint32_t slot_count, uint32_t used, struct segment **out, struct error *err);
 /* How many bytes memory_add would allocate for this shard if it has no segment yet. */
