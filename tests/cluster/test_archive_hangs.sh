@@ -14,6 +14,12 @@ archived_at_least() { local step; step=$(archived); [ "${step:-0}" -ge "$1" ]; }
 begin 2
 run_on a "0 1" --steps 100000 --step-ms 60 --lockstep
 wait_for 60 archived_at_least 8 || die "nothing is archived: $(ask a status 2>&1; tail -5 "$(agent_log a)")"
+only_archived() { # some version
+    local copy
+    for copy in "$work/archive/$job"/v*/; do [ -d "$work/save/$job/$(basename "$copy")" ] || return 0; done
+    return 1
+}
+wait_for 60 only_archived || die "save_dir has all versions of the archive: $(ls "$work/save/$job" "$work/archive/$job")"
 before=$(archived)
 kill_trainers
 kill_node a

