@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -76,6 +77,15 @@ static bool is_named(const char *ld_path, const char *directory)
     return false;
 }
 
+/* A wheel's agent finds its UCX in a directory that is named by "..". */
+static void simplify(char path[PATH_MAX])
+{
+    char real[PATH_MAX];
+    if (realpath(path, real) != NULL) {
+        memcpy(path, real, sizeof(real));
+    }
+}
+
 void ucx_look(const struct ucx_places *places, struct ucx_facts *out)
 {
     const char *const *directories = places->directories != NULL ? places->directories : usual_directories;
@@ -89,6 +99,7 @@ void ucx_look(const struct ucx_places *places, struct ucx_facts *out)
     }
     out->loaded_has_rdma = has_file(out->loaded, RDMA_MODULE);
     out->named = is_named(places->ld_path, out->loaded);
+    simplify(out->loaded); /* only now: LD_LIBRARY_PATH may name it by a link */
     for (size_t i = 0; directories[i] != NULL && out->system[0] == '\0'; i++) {
         if (has_file(directories[i], LIBRARY) && has_file(directories[i], RDMA_MODULE)) {
             snprintf(out->system, sizeof(out->system), "%s", directories[i]);

@@ -75,6 +75,18 @@ static void install(void)
     touch(libraries, "ucx/libuct_ib.so.0");
 }
 
+/* The wheel's agent finds its own beside its programs, as "bin/../../libucx/lib". */
+Test(ucx_choice, a_directory_is_shown_without_dots)
+{
+    char dotted[128];
+    struct ucx_facts facts;
+    struct ucx_places where = places();
+    snprintf(dotted, sizeof(dotted), "%s/../lib", devices);
+    where.loaded = dotted;
+    ucx_look(&where, &facts);
+    cr_assert_str_eq(facts.loaded, libraries);
+}
+
 Test(ucx_choice, the_systems_is_taken_where_there_is_rdma)
 {
     struct ucx_places where = places();
