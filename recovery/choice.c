@@ -214,6 +214,20 @@ static bool archive_may_have_any(const struct plan_input *input)
     return input->storage.newest_only && version_cmp(input->only, input->storage.stored[0].version) <= 0;
 }
 
+/* The search ends before this version: storage has a newer one, or this one, whose content was not read yet. Of a step
+ * that is asked for, all were read. */
+static bool ends_above(struct choice *c, struct version version)
+{
+    struct version deeper = c->input->storage.deeper;
+    if (c->input->step != TCK_NEWEST || version_none(deeper) || version_cmp(version, deeper) > 0) {
+        return false;
+    }
+    if (pass_unfit(c, deeper, false)) {
+        c->plan->blocked = BLOCK_DEEPER;
+    }
+    return true;
+}
+
 /* Absence is proved if storage was listed completely, and no agent knows of a commit or a restore. */
 static bool nothing_was_saved(const struct replica_index *copies)
 {
@@ -340,7 +354,7 @@ void choose_version(const struct replica_index *copies, struct coverage *coverag
             plan->blocked = BLOCK_UNREADABLE;
             return;
         }
-        if (!pass_unfit(&c, copies->seen[i].version, false)) {
+        if (ends_above(&c, copies->seen[i].version) || !pass_unfit(&c, copies->seen[i].version, false)) {
             return;
         }
         if (takes(&c, &copies->seen[i])) {
@@ -348,7 +362,7 @@ void choose_version(const struct replica_index *copies, struct coverage *coverag
             return;
         }
     }
-    if (pass_unfit(&c, VERSION_NONE, false)) {
+    if (!ends_above(&c, VERSION_NONE) && pass_unfit(&c, VERSION_NONE, false)) {
         end_without(&c);
     }
 }

@@ -32,6 +32,8 @@ struct storage_view {
     const struct stored_version *stored; /* newest first */
     uint32_t unfit_count;
     const struct unfit_version *unfit; /* newest first */
+    struct version deeper; /* the newest one whose content was not read, because it is not among the newest ones, nor of
+                              the step that is asked for; VERSION_NONE: all were */
     struct version noted; /* newest commit that is written down: the note of a term, which does not say the step (0), or
                              the catalog. VERSION_NONE: none is */
     const char *unsure;   /* why a newer one may be; NULL: none */
@@ -86,6 +88,7 @@ struct passed_over {
 enum plan_block {
     BLOCK_NONE,
     BLOCK_UNREADABLE, /* storage cannot be read now and may have a newer version; it may be readable later */
+    BLOCK_DEEPER,     /* the next candidate is storage's `deeper`, or an older one: more of them have to be read */
     BLOCK_FOREIGN     /* the newest is of a format that this build does not read */
 };
 
@@ -116,7 +119,8 @@ struct plan {
  * layout and a copy of every shard, or that has another layout and is published. A version that is damaged on storage
  * is passed over, and reported. A version that cannot be read there blocks every older one. So does a listing that
  * failed, unless memory has a version of the term right before the world's, because none newer can be published then.
- * If only archive_dir was not listed, what blocks is a stored[0] that cannot be chosen. A version of another layout
+ * If only archive_dir was not listed, what blocks is a stored[0] that cannot be chosen. So does a version on storage
+ * whose content was not read yet. A version of another layout
  * that is complete and that only memory has is not passed over for an older one, nor is it lost: no version is chosen,
  * and the reason says how to publish it. A copy in memory and one on storage of the same version may be mixed. Sources
  * by cost: this node's memory, a twin's node (an owner in the world), another node's memory, storage; among equal ones

@@ -38,8 +38,10 @@ struct recovery_setup {
 
 enum recovery_action_type {
     RECOVERY_ASK,       /* every reachable agent for its inventory: RECOVERY_EVENT_INVENTORY */
-    RECOVERY_LIST,      /* storage for its versions: RECOVERY_EVENT_STORED; again if something could not be read, also
-                           after fetches have failed, if the next version may be there */
+    RECOVERY_LIST,      /* storage for its versions: RECOVERY_EVENT_STORED. The content of the newest `newest` of each
+                           place is read, and of all with the step `step`. Again if something could not be read, also
+                           after fetches have failed, if the next version may be there; and with more of them, if none
+                           of these can be taken */
     RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`: RECOVERY_EVENT_FETCHED. What only
                            storage has is read there once: other nodes get it as from a twin */
     RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
@@ -51,6 +53,8 @@ enum recovery_action_type {
 struct recovery_action {
     enum recovery_action_type type;
     uint32_t node, shard;
+    uint32_t newest;
+    uint64_t step;         /* TCK_NEWEST: none in particular */
     uint8_t source;        /* enum source_kind */
     struct node_info from; /* twin, peer: whose memory */
     struct version version;

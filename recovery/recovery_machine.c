@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define LIST_PAUSE_MS 100 /* before storage is listed again; doubled each time */
+#define LIST_NEWEST   2 /* versions whose content is read at first: the newest, and one before it if that is damaged */
+#define LIST_MORE     8 /* times as many, if none of these can be taken */
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
@@ -173,15 +175,26 @@ static void allow_time_for_storage(struct recovery *r, uint64_t now_ms)
     r->list_pause_ms = LIST_PAUSE_MS;
 }
 
-/* The version that was planned is lost, and the listing, which lacked a part of storage, does not say which is the next
- * one. That part may be readable by now. */
-static void ask_storage_again(struct recovery *r, uint64_t now_ms)
+static void list_deeper(struct recovery *r, uint64_t now_ms)
+{
+    r->list_newest = r->list_newest < UINT32_MAX / LIST_MORE ? r->list_newest * LIST_MORE : UINT32_MAX;
+    allow_time_for_storage(r, now_ms);
+    forget_listing(r);
+}
+
+/* The version that was planned is lost, and the listing does not say which is the next one: it lacked a part of
+ * storage, which may be readable by now, or older versions, which had not been needed. */
+static void ask_storage_again(struct recovery *r, enum plan_block blocked, uint64_t now_ms)
 {
     plan_free(&r->plan);
     r->phase = RECOVERY_ASKING;
     r->planned = r->replan_due = false;
-    allow_time_for_storage(r, now_ms);
-    forget_listing(r);
+    if (blocked == BLOCK_DEEPER) {
+        list_deeper(r, now_ms);
+    } else {
+        allow_time_for_storage(r, now_ms);
+        forget_listing(r);
+    }
 }
 
 static void replan(struct recovery *r, uint64_t now_ms)
@@ -204,9 +217,10 @@ static void replan(struct recovery *r, uint64_t now_ms)
         plan_free(&next);
         return;
     }
-    if (next.blocked == BLOCK_UNREADABLE) {
+    enum plan_block blocked = next.blocked;
+    if (blocked == BLOCK_UNREADABLE || blocked == BLOCK_DEEPER) {
         plan_free(&next); /* it points into the listing */
-        ask_storage_again(r, now_ms);
+        ask_storage_again(r, blocked, now_ms);
         return;
     }
     adopt_plan(r, &next);
@@ -341,7 +355,10 @@ static void plan_if_enough_is_known(struct recovery *r, uint64_t now_ms)
         return;
     }
     uint32_t lost = recovery_lost_member(r);
-    if (waits_for_storage(r, &plan, now_ms) || is_worth_waiting(r, &plan, waited)) {
+    if (plan.blocked == BLOCK_DEEPER) {
+        plan_free(&plan);
+        list_deeper(r, now_ms);
+    } else if (waits_for_storage(r, &plan, now_ms) || is_worth_waiting(r, &plan, waited)) {
         plan_free(&plan);
     } else if (lost != NONE32) {
         plan_free(&plan);
@@ -458,6 +475,7 @@ static void start(struct recovery *r, uint64_t step, struct version only, uint64
     r->input.only = only;
     r->phase = RECOVERY_ASKING;
     r->deadline_ms = now_ms + r->setup.wait_ms;
+    r->list_newest = LIST_NEWEST;
     allow_time_for_storage(r, now_ms);
     recovery_emit(r, RECOVERY_ASK);
     recovery_emit(r, RECOVERY_LIST);

@@ -40,8 +40,12 @@ static bool has_room(struct recovery_actions *actions, uint32_t reserved)
 void recovery_emit(struct recovery *r, enum recovery_action_type type)
 {
     if (has_room(r->out, 0)) {
-        r->out->items[r->out->count++] =
-            (struct recovery_action){.type = type, .node = NONE32, .shard = NONE32, .version = r->plan.version};
+        r->out->items[r->out->count++] = (struct recovery_action){.type = type,
+                                                                  .node = NONE32,
+                                                                  .shard = NONE32,
+                                                                  .newest = r->list_newest,
+                                                                  .step = r->input.step,
+                                                                  .version = r->plan.version};
     }
 }
 

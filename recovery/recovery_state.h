@@ -44,6 +44,7 @@ struct recovery {
         storage_hang_ms;    /* from then on it is not asked again; its answer is no longer waited for */
     uint64_t list_again_ms; /* 0: not to be listed again now */
     uint32_t list_pause_ms; /* before that */
+    uint32_t list_newest;   /* of how many versions on storage the content is read */
     bool *down;             /* by node */
     uint64_t lost_ms;       /* members that are down by then count as lost */
     tck_status_t failure;

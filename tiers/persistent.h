@@ -48,11 +48,19 @@ struct candidate {
     struct hash128 *shards; /* owned */
 };
 
+/* Which versions a survey looks at. */
+struct survey_range {
+    uint32_t newest; /* so many of each place, in the second place of those that are not good in save_dir */
+    uint64_t step;   /* and all of this step; TCK_NEWEST: no others */
+};
+
 struct survey {
     uint64_t forgotten; /* versions of terms up to this one do not count and are left out */
     size_t count;
     struct candidate *candidates; /* owned; newest first */
     struct error unread;          /* code TCK_OK: archive_dir was listed, too, or there is none */
+    struct survey_range range;
+    struct version deeper; /* the newest one that is out of this range; VERSION_NONE: none is */
 };
 
 /* Finds or makes the directories and the marker. TCK_ERR_DENIED if <save_dir>/<job> exists, is not empty and not ours.
@@ -193,6 +201,10 @@ void persistent_pin(struct persistent *p, struct version version);
  * good: then `unread` says why, and the archive, into which only such versions are copied, has no newer one. Blocking:
  * reads manifests. */
 must_check tck_status_t persistent_survey(struct persistent *p, struct survey *out, struct error *err);
+/* Only of these versions are the manifests read and the files looked at, which for all of them takes long if there are
+ * hundreds; out->deeper names the newest of the others. */
+must_check tck_status_t persistent_survey_newest(struct persistent *p, struct survey_range range, struct survey *out,
+                                                 struct error *err);
 void survey_free(struct survey *survey);
 /* The good ones of them, newest first; the caller frees them. Warnings say what is wrong with the others. */
 must_check tck_status_t persistent_list(struct persistent *p, struct published **out, size_t *count_out,

@@ -209,6 +209,10 @@ must_check tck_status_t persistent_newest_good(struct persistent *p, struct vers
  * no memory. */
 must_check bool survey_add(struct survey *survey, const struct published *which, const struct version_look *look);
 void candidate_free(struct candidate *candidate);
+/* Whether a version, before which its place has `before` newer ones, is in the survey's range. If not, it may be
+ * survey->deeper. */
+must_check bool survey_wants(struct survey *survey, struct version version, size_t before);
+#define SURVEY_ALL ((struct survey_range){.newest = UINT32_MAX, .step = TCK_NEWEST})
 /* persistent_survey of save_dir alone. */
 must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 /* The versions that are good; the caller frees them. Frees the survey, also when it fails. */

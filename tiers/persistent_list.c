@@ -99,6 +99,9 @@ static tck_status_t look_at_all(struct persistent *p, const struct version_dirs 
     bool room = survey->candidates != NULL;
     for (size_t i = 0; i < list->count && room && !gone; i++) {
         struct version_look look;
+        if (!survey_wants(survey, list->versions[i].version, i)) {
+            continue;
+        }
         version_look(dirs, &list->versions[i], &look);
         persistent_moved(p);
         persistent_came_further(p);
@@ -157,6 +160,7 @@ static tck_status_t merge(struct survey *saved, struct survey *second, struct er
     free(second->candidates);
     saved->candidates = all;
     saved->count = count;
+    saved->deeper = version_cmp(second->deeper, saved->deeper) > 0 ? second->deeper : saved->deeper;
     return TCK_OK;
 }
 
@@ -184,8 +188,8 @@ static tck_status_t add_second(struct persistent *p, const struct version_dirs *
     return status == TCK_OK ? check_suffices(out, archived, err) : status;
 }
 
-static tck_status_t survey_once(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
-                                struct error *err)
+static tck_status_t survey_once(struct persistent *p, const struct version_dirs *dirs, struct survey_range range,
+                                struct survey *out, struct error *err)
 {
     struct version_list list = {0};
     struct version_dirs saved = *dirs;
@@ -195,7 +199,7 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
     if (status != TCK_OK) {
         return status;
     }
-    *out = (struct survey){.forgotten = list.forgotten};
+    *out = (struct survey){.forgotten = list.forgotten, .range = range};
     status = look_at_all(p, &saved, &list, out, err);
     if (status == TCK_OK) {
         status = add_second(p, dirs, out, err);
@@ -208,13 +212,13 @@ static tck_status_t survey_once(struct persistent *p, const struct version_dirs 
 }
 
 /* A version that vanishes during the survey was superseded, and its successor may not be in the listing: list again. */
-static tck_status_t survey_all(struct persistent *p, const struct version_dirs *dirs, struct survey *out,
-                               struct error *err)
+static tck_status_t survey_settled(struct persistent *p, const struct version_dirs *dirs, struct survey_range range,
+                                   struct survey *out, struct error *err)
 {
     struct survey survey = {0};
     tck_status_t status = TCK_ERR_BUSY;
     for (int i = 0; i < LISTINGS_MAX && status == TCK_ERR_BUSY; i++) {
-        status = survey_once(p, dirs, &survey, err);
+        status = survey_once(p, dirs, range, &survey, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "list the published versions");
@@ -226,7 +230,8 @@ static tck_status_t survey_all(struct persistent *p, const struct version_dirs *
     return TCK_OK;
 }
 
-static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct survey *out, struct error *err)
+static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct survey_range range, struct survey *out,
+                                struct error *err)
 {
     struct error away = {0};
     if (second_too) {
@@ -235,17 +240,23 @@ static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct su
     struct version_dirs dirs = persistent_dirs(p);
     dirs.second = second_too && away.code == TCK_OK ? dirs.second : FOLDER_NONE;
     dirs.away = away;
-    return survey_all(p, &dirs, out, err);
+    return survey_settled(p, &dirs, range, out, err);
 }
 
 tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err)
 {
-    return survey_dirs(p, false, out, err);
+    return survey_dirs(p, false, SURVEY_ALL, out, err);
 }
 
 tck_status_t persistent_survey(struct persistent *p, struct survey *out, struct error *err)
 {
-    return survey_dirs(p, true, out, err);
+    return survey_dirs(p, true, SURVEY_ALL, out, err);
+}
+
+tck_status_t persistent_survey_newest(struct persistent *p, struct survey_range range, struct survey *out,
+                                      struct error *err)
+{
+    return survey_dirs(p, true, range, out, err);
 }
 
 tck_status_t persistent_survey_archive(struct persistent *p, struct survey *out, struct error *err)
@@ -253,7 +264,7 @@ tck_status_t persistent_survey_archive(struct persistent *p, struct survey *out,
     tck_status_t status = second_find(p, err);
     struct version_dirs dirs = persistent_dirs(p);
     dirs.save = FOLDER_NONE;
-    return status == TCK_OK ? survey_all(p, &dirs, out, err) : status;
+    return status == TCK_OK ? survey_settled(p, &dirs, SURVEY_ALL, out, err) : status;
 }
 
 static void warn_of(const struct persistent *p, const struct candidate *candidate)
@@ -290,7 +301,8 @@ static tck_status_t list_good(struct persistent *p, bool archive_too, struct pub
                               struct error *err)
 {
     struct survey survey;
-    tck_status_t status = survey_dirs(p, archive_too || p->config->archive_dir[0] == '\0', &survey, err);
+    bool second_too = archive_too || p->config->archive_dir[0] == '\0';
+    tck_status_t status = survey_dirs(p, second_too, SURVEY_ALL, &survey, err);
     if (status != TCK_OK) {
         return status;
     }

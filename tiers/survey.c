@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The candidates of a survey: adding one, and freeing them. */
+ * The candidates of a survey: which it has, adding one, and freeing them. */
 #include "tiers/persistent_impl.h"
 #include "tiers/published_versions.h"
 
@@ -24,6 +24,18 @@ bool survey_add(struct survey *survey, const struct published *which, const stru
     }
     survey->candidates[survey->count++] = c;
     return true;
+}
+
+bool survey_wants(struct survey *survey, struct version version, size_t before)
+{
+    const struct survey_range *range = &survey->range;
+    if (before < range->newest || (range->step != TCK_NEWEST && version.step == range->step)) {
+        return true;
+    }
+    if (version_cmp(version, survey->deeper) > 0) {
+        survey->deeper = version;
+    }
+    return false;
 }
 
 void candidate_free(struct candidate *c)

@@ -36,10 +36,12 @@ static tck_status_t look_at(struct look *l, const struct version_dirs *dirs, con
 {
     l->found.candidates = calloc(list->count + 1, sizeof(*l->found.candidates));
     bool room = l->found.candidates != NULL;
+    size_t others = 0;
     for (size_t i = 0; i < list->count && room && !l->gone; i++) {
         const struct published *which = &list->versions[i];
         struct version_look look;
-        if (which->version.term <= l->forgotten || is_good_in_save_dir(l, which->version)) {
+        if (which->version.term <= l->forgotten || is_good_in_save_dir(l, which->version) ||
+            !survey_wants(&l->found, which->version, others++)) {
             continue;
         }
         version_look(dirs, which, &look);
@@ -84,6 +86,7 @@ static struct look *look_new(const struct version_dirs *dirs, const struct surve
     snprintf(l->job, sizeof(l->job), "%s", dirs->job);
     snprintf(l->second_dir, sizeof(l->second_dir), "%s", dirs->second_dir);
     l->forgotten = saved->forgotten;
+    l->found.range = saved->range;
     l->good = good;
     for (size_t i = 0; i < saved->count; i++) {
         if (saved->candidates[i].standing == STANDING_GOOD) {

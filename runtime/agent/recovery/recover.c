@@ -302,7 +302,7 @@ static void carry_out(struct recover *r, const struct recovery_action *a)
         recover_ask_all(r);
         break;
     case RECOVERY_LIST:
-        recover_list_storage(r);
+        recover_list_storage(r, (struct survey_range){.newest = a->newest, .step = a->step});
         break;
     case RECOVERY_FETCH:
         failpoint(recovery, planned);

@@ -89,7 +89,7 @@ void recover_plan_dry(struct recoveries *rs, struct term_context *tc, uint64_t s
         rs->dry = dry_make(rs, tc, step, fn, ctx);
         if (rs->dry != NULL) {
             recover_ask_all(rs->dry);
-            recover_list_storage(rs->dry);
+            recover_list_storage(rs->dry, (struct survey_range){.newest = UINT32_MAX, .step = step});
             return;
         }
         (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");

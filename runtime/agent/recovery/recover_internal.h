@@ -10,6 +10,7 @@
 #include "base/id_map.h"
 #include "base/json.h"
 #include "recovery/recovery.h"
+#include "tiers/persistent.h"
 
 struct recoveries {
     struct recoveries_setup needs;
@@ -42,7 +43,8 @@ struct recover {
     uint32_t answered_count;
     struct id_map outsiders; /* agents outside the world that are asked, too */
     struct stored_look look;
-    uint32_t listings;
+    struct survey_range list_range; /* of look */
+    uint32_t logged_newest;         /* list_range.newest of the look whose unfit versions were logged; 0: none was */
     char fetch_error[ERROR_TEXT_BYTES]; /* of the last fetch that could not read its source or had no slot; "" */
     tck_status_t fetch_outcome;         /* of the same */
     struct listing *listing;            /* under way, NULL: none */
@@ -87,7 +89,7 @@ void recover_add_outsiders(struct recover *r, const struct known_node *known, si
 void recover_take_inventory(struct recover *r, uint32_t node, struct inventory *inventory);
 
 /* recover_storage.c */
-void recover_list_storage(struct recover *r);
+void recover_list_storage(struct recover *r, struct survey_range range);
 void recover_free_look(struct recover *r);
 /* Detaches the listing in progress, whose result is then ignored. */
 void recover_drop_listing(struct recover *r);

@@ -67,25 +67,6 @@ static bool may_be_missed(const struct survey *survey, uint64_t step, struct ver
     return survey->count == 0 || step != TCK_NEWEST || version_is(survey->candidates[0].which.version, poisoned);
 }
 
-static void list_versions(struct persistent *p, uint64_t step, struct stored_look *look)
-{
-    struct survey survey = {0};
-    if (persistent_survey(p, &survey, &look->list_err) != TCK_OK) {
-        look->view.why = look->list_err.text;
-        return;
-    }
-    look->view.forgotten = survey.forgotten;
-    take_survey(look, &survey);
-    if (look->view.complete && survey.unread.code != TCK_OK) {
-        bool missed = may_be_missed(&survey, step, look->view.give_up);
-        look->view.complete = !missed;
-        look->view.newest_only = !missed;
-        look->list_err = survey.unread;
-        look->view.why = look->list_err.text;
-    }
-    survey_free(&survey);
-}
-
 /* Finds a version after whose restore the job failed repeatedly, so that it is not restored forever. */
 static void find_poisoned(const struct recoveries_setup *needs, uint64_t term, struct stored_look *look)
 {
@@ -131,8 +112,30 @@ struct listing {
     const struct recoveries_setup *needs;
     struct recover *r;   /* NULL: it is over, or continues without this listing, because that hangs */
     uint64_t term, step; /* that is to be restored */
+    struct survey_range range;
     struct stored_look look;
 };
+
+static void list_versions(struct listing *l)
+{
+    struct stored_look *look = &l->look;
+    struct survey survey = {0};
+    if (persistent_survey_newest(l->needs->persistent, l->range, &survey, &look->list_err) != TCK_OK) {
+        look->view.why = look->list_err.text;
+        return;
+    }
+    look->view.forgotten = survey.forgotten;
+    look->view.deeper = survey.deeper;
+    take_survey(look, &survey);
+    if (look->view.complete && survey.unread.code != TCK_OK) {
+        bool missed = may_be_missed(&survey, l->step, look->view.give_up);
+        look->view.complete = !missed;
+        look->view.newest_only = !missed;
+        look->list_err = survey.unread;
+        look->view.why = look->list_err.text;
+    }
+    survey_free(&survey);
+}
 
 static void look_at_storage(void *ctx)
 {
@@ -141,7 +144,7 @@ static void look_at_storage(void *ctx)
     progress_begin(&l->storage.progress);
     find_poisoned(l->needs, l->term, &l->look);
     find_commits(l->needs, l->term, &l->look);
-    list_versions(l->needs->persistent, l->step, &l->look);
+    list_versions(l);
     progress_end(&l->storage.progress);
 }
 
@@ -197,7 +200,7 @@ static void log_poisoned(const struct recover *r)
     }
 }
 
-/* Logged once: storage may be listed several times until all of it can be read. */
+/* Logged once for each range: storage may be listed several times until all of it can be read. */
 static void log_unfit(struct recover *r)
 {
     static const char *const texts[] = {[STANDING_GOOD] = "is good",
@@ -205,9 +208,10 @@ static void log_unfit(struct recover *r)
                                         [STANDING_FOREIGN] = "is of another format",
                                         [STANDING_DAMAGED] = "is damaged"};
     const struct storage_view *view = &r->look.view;
-    if (r->listings++ > 0) {
+    if (r->logged_newest == r->list_range.newest) {
         return;
     }
+    r->logged_newest = r->list_range.newest;
     if (!view->complete) {
         log_error("storage cannot be listed: %s", view->why);
     }
@@ -281,7 +285,7 @@ void recover_drop_listing(struct recover *r)
 static bool start_listing(struct listing *l, struct recover *r)
 {
     const struct recoveries_setup *needs = &r->all->needs;
-    *l = (struct listing){.needs = needs, .r = r, .term = r->tc->world.term, .step = r->step};
+    *l = (struct listing){.needs = needs, .r = r, .term = r->tc->world.term, .step = r->step, .range = r->list_range};
     l->storage = (struct storage_op){.what = LISTING, .give_up = listing_give_up, .ctx = l};
     storage_begin(&l->storage, needs->storage_ops, NULL);
     if (pool_submit(needs->io, look_at_storage, on_listed, l) != TCK_OK) {
@@ -291,13 +295,14 @@ static bool start_listing(struct listing *l, struct recover *r)
     return true;
 }
 
-void recover_list_storage(struct recover *r)
+void recover_list_storage(struct recover *r, struct survey_range range)
 {
     struct error err;
     if (r->listing != NULL) {
         return; /* the listing is still under way */
     }
     recover_free_look(r);
+    r->list_range = range;
     if (storage_hangs(r->all->needs.storage_ops, LISTING, &err)) {
         on_list_failed(r, &err);
         return;

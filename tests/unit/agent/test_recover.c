@@ -188,8 +188,9 @@ void recover_ask_all(struct recover *r)
     recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_ASKED_ALL});
 }
 
-void recover_list_storage(struct recover *r)
+void recover_list_storage(struct recover *r, struct survey_range range)
 {
+    (void)range;
     r->look.view.complete = true;
     recover_step(r, (struct recovery_event){.type = RECOVERY_EVENT_STORED, .storage = &r->look.view});
 }

@@ -1084,6 +1084,63 @@ static void store_two_and_damage_one(struct scene *s, struct version newer, stru
     s->input.bad_count = 1;
 }
 
+/* Storage has 3.20, which is damaged, and versions from 3.10 on whose content was not read. */
+static void store_a_damaged_one_and_unread_ones(struct scene *s)
+{
+    scene_init(s, 2);
+    unfit(s, V(3, 20), STANDING_DAMAGED, "no manifest");
+    s->input.storage.deeper = V(3, 10);
+}
+
+static void expect_deeper(struct scene *s)
+{
+    scene_plan(s);
+    cr_assert(eq(int, s->plan.blocked, BLOCK_DEEPER), "%s", s->plan.reason);
+    cr_assert(version_none(s->plan.version) && version_none(s->plan.reshard) && !s->plan.nothing_saved);
+}
+
+Test(plan, versions_on_storage_that_were_not_read_come_before_older_ones)
+{
+    struct scene s;
+    store_a_damaged_one_and_unread_ones(&s);
+    expect_deeper(&s);
+    hold_everywhere(&s, V(3, 5));
+    expect_deeper(&s);
+    hold_everywhere(&s, V(3, 10));
+    expect_deeper(&s);
+    hold_everywhere(&s, V(3, 15));
+    scene_plan(&s);
+    assert_version(&s, V(3, 15));
+    scene_free(&s);
+}
+
+Test(plan, one_that_cannot_be_read_blocks_before_older_ones_are_read)
+{
+    struct scene s;
+    store_a_damaged_one_and_unread_ones(&s);
+    unfit(&s, V(3, 15), STANDING_UNREADABLE, "manifest.json: Input/output error");
+    unfit(&s, V(3, 5), STANDING_FOREIGN, "format 2");
+    scene_plan(&s);
+    expect_blocked(&s, BLOCK_UNREADABLE, "version 3.15 cannot be read now: manifest.json: Input/output error");
+    scene_free(&s);
+}
+
+Test(plan, all_of_a_step_that_is_asked_for_were_read)
+{
+    struct scene s;
+    store_a_damaged_one_and_unread_ones(&s);
+    store(&s, V(3, 5), 0, 2);
+    expect_deeper(&s);
+    s.input.step = 5;
+    scene_plan(&s);
+    assert_version(&s, V(3, 5));
+    s.input.step = 6;
+    scene_plan(&s);
+    cr_assert(eq(int, s.plan.blocked, BLOCK_NONE));
+    cr_assert(strstr(s.plan.reason, "step 6: no copy was seen") != NULL, "%s", s.plan.reason);
+    scene_free(&s);
+}
+
 static void plan_without_archive(struct scene *s)
 {
     s->input.storage.newest_only = true;

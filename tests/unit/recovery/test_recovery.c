@@ -1548,6 +1548,56 @@ Test(recovery, ends_with_an_error_if_the_archive_that_may_have_the_next_version_
     course_free(&c);
 }
 
+static struct recovery_action last_list(const struct course *c)
+{
+    struct recovery_action last = {0};
+    for (uint32_t i = 0; i < c->count; i++) {
+        last = c->actions[i].type == RECOVERY_LIST ? c->actions[i] : last;
+    }
+    return last;
+}
+
+Test(recovery, reads_more_versions_on_storage_if_none_of_the_newest_can_be_taken)
+{
+    struct course c;
+    course_with_storage(&c);
+    cr_assert(eq(u32, last_list(&c).newest, 2));
+    answer_with_nothing(&c);
+    const struct unfit_version damaged = {.version = V(3, 20), .standing = STANDING_DAMAGED, .why = "no manifest"};
+    struct storage_view view = {.complete = true, .unfit_count = 1, .unfit = &damaged, .deeper = V(3, 10)};
+    for (uint32_t read = 16; read <= 128; read *= 8) {
+        step_stored(&c, &view, 0);
+        cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
+        cr_assert(eq(u32, last_list(&c).newest, read));
+        cr_assert(eq(u64, last_list(&c).step, TCK_NEWEST));
+    }
+    view.deeper = VERSION_NONE;
+    view.stored = store_two(&c, V(3, 10), V(3, 5));
+    view.stored_count = 2;
+    step_stored(&c, &view, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
+Test(recovery, reads_more_versions_on_storage_once_all_that_were_read_turned_out_damaged)
+{
+    struct course c;
+    course_with_storage(&c);
+    struct storage_view view = {
+        .complete = true, .stored_count = 1, .stored = store_two(&c, V(3, 20), V(3, 10)), .deeper = V(3, 10)};
+    step_stored(&c, &view, 0);
+    answer_with_nothing(&c);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    step_fetched(&c, 0, 0, V(3, 20), TCK_ERR_CORRUPT, 10000);
+    cr_assert(eq(int, recovery_phase(c.recovery), RECOVERY_ASKING));
+    cr_assert(eq(u32, last_list(&c).newest, 16));
+    view.stored_count = 2;
+    view.deeper = VERSION_NONE;
+    step_stored(&c, &view, 10100);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    course_free(&c);
+}
+
 /* The manifest of the version could be read, and its files cannot be read: that is no damage. */
 Test(recovery, takes_no_older_version_in_place_of_one_whose_files_cannot_be_read)
 {

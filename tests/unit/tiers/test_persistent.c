@@ -2221,6 +2221,31 @@ static void expect_standing(struct version version, enum standing standing, cons
     survey_free(&survey);
 }
 
+Test(persistent, only_the_newest_versions_and_those_of_a_step_are_looked_at)
+{
+    struct survey survey;
+    struct error err = {0};
+    open_tier();
+    for (uint64_t step = 1; step <= 5; step++) {
+        make_version((struct version){1, step});
+    }
+    make_version((struct version){2, 1});
+    cr_assert_eq(persistent_survey_newest(tier, (struct survey_range){2, TCK_NEWEST}, &survey, &err), TCK_OK);
+    cr_assert_eq(survey.count, 2);
+    cr_assert(version_is(survey.candidates[1].which.version, (struct version){1, 5}));
+    cr_assert(version_is(survey.deeper, (struct version){1, 4}));
+    survey_free(&survey);
+    cr_assert_eq(persistent_survey_newest(tier, (struct survey_range){1, 1}, &survey, &err), TCK_OK);
+    cr_assert_eq(survey.count, 2, "both of step 1");
+    cr_assert(version_is(survey.candidates[1].which.version, (struct version){1, 1}));
+    cr_assert(version_is(survey.deeper, (struct version){1, 5}));
+    survey_free(&survey);
+    cr_assert_eq(persistent_survey_newest(tier, (struct survey_range){6, TCK_NEWEST}, &survey, &err), TCK_OK);
+    cr_assert_eq(survey.count, 6);
+    cr_assert(version_none(survey.deeper));
+    survey_free(&survey);
+}
+
 /* The superuser could read files without permissions. */
 static void become_nobody(void)
 {
