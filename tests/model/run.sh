@@ -7,20 +7,38 @@ here=$(cd "$(dirname "$0")" && pwd)
 command -v spin > /dev/null && command -v gcc > /dev/null || { echo "skipped: needs spin and gcc"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
+count=0
 
-# check <holds|fails> <model> <definitions>...
-check() {
-    local wanted=$1 model=$2 dir=$work/run got
+# verify <holds|fails> <model> <definitions>...: in an empty directory
+verify() {
+    local wanted=$1 model=$2 got
     shift 2
-    rm -rf "$dir" && mkdir "$dir" && cd "$dir" || exit 1
     spin -a "$@" "$here/$model" > spin.log 2>&1 &&
-        gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c 2> gcc.log || { cat ./*.log; exit 1; }
+        gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c 2> gcc.log || { cat ./*.log; return 1; }
     ./pan -E -m1000000 -w24 > pan.log 2>&1
     if grep -q 'errors: 0' pan.log; then got=holds; elif grep -q 'errors: [1-9]' pan.log; then got=fails; else got=unknown; fi
     if grep -q 'max search depth too small\|out of memory' pan.log; then got=unknown; fi
     echo "$model $*: $got, $(awk '/states, stored/ { print $1; exit }' pan.log) states"
-    [ "$got" = "$wanted" ] || { echo "  expected: $wanted"; failed=1; }
+    [ "$got" = "$wanted" ] || { echo "  expected: $wanted"; return 1; }
+}
+
+# check <holds|fails> <model> <definitions>...: in the background, as many at a time as there are processors
+check() {
+    local dir=$work/$((count += 1))
+    mkdir "$dir"
+    [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n
+    (cd "$dir" && verify "$@" > outcome && touch good; rm -f pan pan.*; true) &
+}
+
+# The outcomes in the order of the checks.
+finish() {
+    local i failed=0
+    wait
+    for ((i = 1; i <= count; i++)); do
+        cat "$work/$i/outcome"
+        [ -e "$work/$i/good" ] || failed=1
+    done
+    exit $failed
 }
 
 check holds fence.pml -DFENCE=2
@@ -51,4 +69,4 @@ if [ "${1:-}" = deep ]; then # minutes, and gigabytes
     for what in 0 1; do check holds claim.pml -DWHAT=$what -DSTARTS=3 -DLATE=1; done
     for slots in 2 3; do check holds commit.pml -DPOLICY=4 -DSLOTS=$slots; done
 fi
-exit $failed
+finish
