@@ -52,6 +52,7 @@ def test_job_whose_server_cannot_be_trusted(seaweedfs, authority, prefix, tmp_pa
         "TLS_EXPIRED": authority.issue("expired", until=-DAY),
         "TLS_OTHER_NAME": authority.issue("other", "storage.example")}.items()}
     run(HERE / "job_tls_errors.sh", seaweedfs, prefix, AWS_CA_BUNDLE=str(authority.bundle),
+        TLS_NONE=seaweedfs.url.replace("http://", "https://"),
         **{name: proxy.url for name, proxy in proxies.items()})
     for proxy in proxies.values():
         proxy.close()

@@ -271,6 +271,12 @@ static void set_callbacks(struct transfer *t)
     curl_easy_setopt(t->curl, CURLOPT_WRITEDATA, t);
 }
 
+/* A connection that is cut during the handshake has the same code: only OpenSSL's reason distinguishes the two. */
+static bool answers_without_tls(CURLcode code, const struct transfer *t)
+{
+    return code == CURLE_SSL_CONNECT_ERROR && strstr(t->text, "wrong version number") != NULL;
+}
+
 static enum http_end end_of(CURLcode code, const struct transfer *t)
 {
     switch ((int)code) {
@@ -299,7 +305,7 @@ static enum http_end end_of(CURLcode code, const struct transfer *t)
     case CURLE_UNKNOWN_OPTION:
         return HTTP_REFUSED;
     default:
-        return HTTP_CUT;
+        return answers_without_tls(code, t) ? HTTP_REFUSED : HTTP_CUT;
     }
 }
 
@@ -324,18 +330,21 @@ static enum http_distrust distrust_of_openssl(long result)
     }
 }
 
-static enum http_distrust distrust_of(CURLcode code, CURL *curl)
+static enum http_distrust distrust_of(CURLcode code, const struct transfer *t)
 {
     const char *library = curl_version_info(CURLVERSION_NOW)->ssl_version;
     long result = -1;
     if (code == CURLE_SSL_CACERT_BADFILE) {
         return HTTP_NO_BUNDLE;
     }
+    if (answers_without_tls(code, t)) {
+        return HTTP_NO_TLS;
+    }
     if (code != CURLE_PEER_FAILED_VERIFICATION) {
         return HTTP_TRUSTED;
     }
     bool known = library != NULL && strncmp(library, "OpenSSL/", 8) == 0 &&
-                 curl_easy_getinfo(curl, CURLINFO_SSL_VERIFYRESULT, &result) == CURLE_OK;
+                 curl_easy_getinfo(t->curl, CURLINFO_SSL_VERIFYRESULT, &result) == CURLE_OK;
     return known ? distrust_of_openssl(result) : HTTP_DISTRUSTED;
 }
 
@@ -379,7 +388,7 @@ static void perform(struct transfer *t)
     CURLcode code = curl_easy_perform(t->curl);
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->out->status);
     t->out->end = end_of(code, t);
-    t->out->distrust = distrust_of(code, t->curl);
+    t->out->distrust = distrust_of(code, t);
     if (code != CURLE_OK) {
         snprintf(t->out->reason, sizeof(t->out->reason), "%s", t->text[0] != '\0' ? t->text : curl_easy_strerror(code));
     }

@@ -14,14 +14,15 @@ enum http_end {
     HTTP_REFUSED, /* will not get better: a certificate that cannot be verified, an impossible address */
 };
 
-/* Of HTTP_REFUSED: what is wrong with the server's certificate. */
+/* Of HTTP_REFUSED: why the server is not trusted, mostly what is wrong with its certificate. */
 enum http_distrust {
     HTTP_TRUSTED,
     HTTP_DISTRUSTED,     /* for another reason, or the TLS library does not say which */
     HTTP_UNKNOWN_ISSUER, /* no file of trusted certificates has the CA */
     HTTP_OUT_OF_DATE,    /* it has expired, or is not valid yet */
     HTTP_OTHER_NAME,     /* it is for another host */
-    HTTP_NO_BUNDLE       /* the file of trusted certificates cannot be read */
+    HTTP_NO_BUNDLE,      /* the file of trusted certificates cannot be read */
+    HTTP_NO_TLS          /* it has none: it answers without TLS */
 };
 
 #endif

@@ -282,6 +282,7 @@ static void hint_at_certificate(const struct run *r, char *out, size_t cap)
 {
     static const char *const texts[] = {
         [HTTP_TRUSTED] = "",
+        [HTTP_NO_TLS] = "",
         [HTTP_DISTRUSTED] =
             "it cannot be verified; if its CA is your own, AWS_CA_BUNDLE has to name a file with that CA",
         [HTTP_UNKNOWN_ISSUER] = "it was issued by a CA unknown here; AWS_CA_BUNDLE has to name a file with that CA",
@@ -309,6 +310,11 @@ static void hint(const struct run *r, char *out, size_t cap)
                  "that none replaces another's: use one that can");
     } else if (strcmp(code, "SignatureDoesNotMatch") == 0) {
         snprintf(out, cap, ": the secret key is wrong, or something on the way changes requests");
+    } else if (r->answer.distrust == HTTP_NO_TLS) {
+        snprintf(
+            out, cap,
+            ": %.*s answers without TLS; AWS_ENDPOINT_URL_S3 has to begin with http://, or to name the port for TLS",
+            origin_bytes(r), r->request->url);
     } else if (r->answer.end == HTTP_REFUSED) {
         hint_at_certificate(r, out, cap);
     }
