@@ -43,6 +43,17 @@ static bool world_is_valid(const struct msg_world *m)
     return m->rank < m->world.world_size;
 }
 
+bool msg_world_parts(const void *data, size_t len, struct msg_world_parts *out)
+{
+    struct reader r = reader_of(data, len);
+    *out = (struct msg_world_parts){.seq = read_u32(&r), .rank = 0};
+    out->rank = read_u32(&r);
+    out->world_len = reader_left(&r) > 0 ? reader_left(&r) - 1 : 0;
+    out->world = read_bytes(&r, out->world_len);
+    out->will_ask = read_bool(&r);
+    return reader_done(&r);
+}
+
 static bool segments_are_sorted(const struct msg_segments *m)
 {
     for (uint32_t i = 1; i < m->count; i++) {

@@ -252,6 +252,16 @@ struct msg_seq {
 };
 void msg_seq_encode(const struct msg_seq *m, struct writer *w);
 must_check tck_status_t msg_seq_decode(const void *payload, size_t len, struct msg_seq *out);
+/* A struct msg_world, with the world still encoded: every rank of a term sends the same bytes. */
+struct msg_world_parts {
+    uint32_t seq, rank;
+    bool will_ask;
+    const void *world; /* in the message */
+    size_t world_len;
+};
+/* False: it is too short. The world is not checked. */
+must_check bool msg_world_parts(const void *data, size_t len, struct msg_world_parts *out);
+
 /* The fields that are at the same place in the HELLO of every format. False: it is not a HELLO of any format. */
 must_check bool msg_hello_format(const void *payload, size_t len, uint32_t *seq_out, uint32_t *format_out);
 

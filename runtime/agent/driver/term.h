@@ -91,6 +91,8 @@ struct term_context {
     struct node_setup setup;
     struct node_shard *shards;
     struct local_shard *local_shards; /* one per shards entry */
+    uint32_t *in_world;               /* of them, those that this node owns or holds, in the order of the world */
+    uint32_t in_world_count;
     void *node_block;
     struct node *node;
     struct coordinator_setup coordinator_setup;

@@ -54,6 +54,17 @@ uint32_t term_context_shard(const struct term_context *tc, struct hash128 shard)
     return NONE32;
 }
 
+uint32_t term_context_next_of(const struct term_context *tc, uint32_t rank, uint32_t *at)
+{
+    while (*at < tc->in_world_count) {
+        uint32_t local_shard = tc->in_world[(*at)++];
+        if (world_rank_has(&tc->world, tc->shards[local_shard].world_shard, rank)) {
+            return local_shard;
+        }
+    }
+    return NONE32;
+}
+
 struct local_shard *term_context_slot(const struct term_context *tc, uint32_t slot, uint32_t *slot_in_segment)
 {
     const struct slot *s = node_slot(tc->node, slot);
@@ -183,12 +194,30 @@ static void fill_local_shard(struct term_context *tc, uint32_t index, struct seg
     }
 }
 
+static int by_world_shard(const void *a, const void *b, void *shards)
+{
+    const struct node_shard *x = (const struct node_shard *)shards + *(const uint32_t *)a;
+    const struct node_shard *y = (const struct node_shard *)shards + *(const uint32_t *)b;
+    return (x->world_shard > y->world_shard) - (x->world_shard < y->world_shard);
+}
+
+static void sort_in_world(struct term_context *tc, size_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (tc->shards[i].world_shard != NONE32) {
+            tc->in_world[tc->in_world_count++] = i;
+        }
+    }
+    qsort_r(tc->in_world, tc->in_world_count, sizeof(*tc->in_world), by_world_shard, tc->shards);
+}
+
 static tck_status_t fill_local_shards(struct term_context *tc, struct error *err)
 {
     size_t count = memory_count(tc->needs.memory);
     tc->shards = calloc(count ? count : 1, sizeof(*tc->shards));
     tc->local_shards = calloc(count ? count : 1, sizeof(*tc->local_shards));
-    if (tc->shards == NULL || tc->local_shards == NULL) {
+    tc->in_world = calloc(count ? count : 1, sizeof(*tc->in_world));
+    if (tc->shards == NULL || tc->local_shards == NULL || tc->in_world == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
     uint32_t slot = 0;
@@ -197,6 +226,7 @@ static tck_status_t fill_local_shards(struct term_context *tc, struct error *err
         tc->local_shards[i].first_slot = slot;
         slot += tc->shards[i].slot_count;
     }
+    sort_in_world(tc, count);
     tc->setup = (struct node_setup){
         .term = tc->world.term,
         .self = tc->self,
@@ -354,6 +384,7 @@ void term_context_free(struct term_context *tc)
     free(tc->coordinator_block);
     free(tc->drains);
     free(tc->node_block);
+    free(tc->in_world);
     free(tc->local_shards);
     free(tc->shards);
     free(tc->ranks);

@@ -14,6 +14,9 @@ must_check tck_status_t term_context_new(const struct term_setup *setup, struct 
 void term_context_free(struct term_context *tc);
 /* The local index of a shard; NONE32 if this node has no slots for it. */
 uint32_t term_context_shard(const struct term_context *tc, struct hash128 shard);
+/* The local shards that this rank has, one after the other, in the order of the world; *at is 0 before the first call.
+ * NONE32: there are no more. */
+uint32_t term_context_next_of(const struct term_context *tc, uint32_t rank, uint32_t *at);
 /* The local shard of a slot of the node machine, and the slot's number within its segment. */
 struct local_shard *term_context_slot(const struct term_context *tc, uint32_t slot, uint32_t *slot_in_segment);
 int64_t term_context_local_rank(const struct term_context *tc, uint32_t rank);

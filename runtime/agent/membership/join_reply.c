@@ -15,13 +15,9 @@ static void answer_segments(const struct join_setup *join, struct client *client
     struct msg_segments m = {.seq = client->register_seq};
     client->register_seq = 0;
     trainers_show_decisions(join->trainers, client);
-    m.segments = calloc(tc->world.shard_count ? tc->world.shard_count : 1, sizeof(*m.segments));
-    for (uint32_t s = 0; m.segments != NULL && s < tc->world.shard_count; s++) {
-        uint32_t local_shard =
-            world_rank_has(&tc->world, s, client->rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
-        if (local_shard == NONE32) {
-            continue;
-        }
+    m.segments = calloc(tc->in_world_count + (size_t)1, sizeof(*m.segments));
+    uint32_t at = 0, local_shard;
+    while (m.segments != NULL && (local_shard = term_context_next_of(tc, client->rank, &at)) != NONE32) {
         struct segment_info info = segment_info(tc->local_shards[local_shard].segment);
         m.segments[m.count++] = (struct msg_segment){
             .shard = info.shard,

@@ -42,6 +42,10 @@ struct membership {
     struct membership_setup needs;
     struct registration *registration; /* in progress, or waiting */
     bool allocating;                   /* it is in progress: a pool thread is changing the memory tier */
+    /* Every rank of a node sends the same description of the world: it is decoded for the first of them. */
+    struct hash128 join_digest, register_digest; /* of the encodings */
+    struct world joined;                         /* until it is registered; empty: none */
+    struct world registered;                     /* only its term, size and layout; all zero: none */
     struct log_limit refused_hellos;
 };
 
@@ -214,43 +218,63 @@ static bool has_restarted(const struct membership *ms, const struct world *world
 
 /* The world must contain this rank, this node and this agent process: other nodes could not find an agent that has
  * restarted without its state since HELLO. */
-static tck_status_t check_world(const struct membership *ms, const struct client *client, const struct msg_world *m,
-                                struct error *err)
+static tck_status_t check_world(const struct membership *ms, const struct client *client, const struct world *world,
+                                uint32_t rank, struct error *err)
 {
     const char *node = ms->needs.config->node;
-    int64_t self = world_find_node(&m->world, node);
-    if (!client->trainer || m->rank != client->rank || m->rank >= m->world.world_size || self < 0 ||
-        m->world.node_of_rank[m->rank] != (uint32_t)self) {
-        return error_set(err, TCK_ERR_PROTO, "the world has no rank %u on node %s", m->rank, node);
+    int64_t self = world_find_node(world, node);
+    if (!client->trainer || rank != client->rank || self < 0 || world->node_of_rank[rank] != (uint32_t)self) {
+        return error_set(err, TCK_ERR_PROTO, "the world has no rank %u on node %s", rank, node);
     }
-    if (has_restarted(ms, &m->world)) {
+    if (has_restarted(ms, world)) {
         return error_set(err, TCK_ERR_DENIED,
                          "term %" PRIu64
                          " was formed with another agent of node %s, whose memory is lost: attach again",
-                         m->world.term, node);
+                         world->term, node);
     }
-    const struct client *other = client_of_rank(*ms->needs.clients, m->world.term, m->rank);
+    const struct client *other = client_of_rank(*ms->needs.clients, world->term, rank);
     if (other != NULL && other != client) {
-        return error_set(err, TCK_ERR_EXIST, "rank %u is connected already (pid %d)", m->rank, (int)other->process.pid);
+        return error_set(err, TCK_ERR_EXIST, "rank %u is connected already (pid %d)", rank, (int)other->process.pid);
     }
     return TCK_OK;
 }
 
+/* The world of a JOIN, which membership keeps; NULL: it is malformed. */
+static const struct world *joined_world(struct membership *ms, const uint8_t *payload, size_t len,
+                                        struct msg_world_parts *parts)
+{
+    if (!msg_world_parts(payload, len, parts)) {
+        return NULL;
+    }
+    struct hash128 digest = hash128_of(parts->world, parts->world_len);
+    if (ms->joined.nodes == NULL || !hash128_is(ms->join_digest, digest)) {
+        struct msg_world m;
+        if (msg_world_decode(payload, len, &m) != TCK_OK) {
+            return NULL;
+        }
+        world_free(&ms->joined);
+        ms->joined = m.world;
+        ms->join_digest = digest;
+    }
+    return parts->rank < ms->joined.world_size ? &ms->joined : NULL;
+}
+
 void membership_handle_join(struct membership *ms, struct client *client, const uint8_t *payload, size_t len)
 {
-    struct msg_world m;
+    struct msg_world_parts m;
     struct error err;
-    if (msg_world_decode(payload, len, &m) != TCK_OK) {
+    const struct world *world = joined_world(ms, payload, len, &m);
+    if (world == NULL) {
         client_cut(client, "malformed JOIN");
         return;
     }
-    tck_status_t status = check_world(ms, client, &m, &err);
+    tck_status_t status = check_world(ms, client, world, m.rank, &err);
     if (status == TCK_OK) {
-        status = join_term(ms, &m.world, &err);
+        status = join_term(ms, world, &err);
     }
     if (status == TCK_OK) {
-        client->term = m.world.term;
-        metadata_note_world(ms->needs.metadata, &m.world, client_of_rank(*ms->needs.clients, m.world.term, 0));
+        client->term = world->term;
+        metadata_note_world(ms->needs.metadata, world, client_of_rank(*ms->needs.clients, world->term, 0));
         start_config_apply(ms->needs.start_config, client);
         trainers_show_decisions(ms->needs.trainers, client);
         client->join_seq = m.seq;
@@ -258,12 +282,11 @@ void membership_handle_join(struct membership *ms, struct client *client, const 
         connectivity_tick(ms->needs.connectivity);
     } else {
         log_warn("JOIN refused: %s", err.text);
-        if (client->trainer && has_restarted(ms, &m.world)) {
-            connectivity_memory_lost(ms->needs.connectivity, &m.world);
+        if (client->trainer && has_restarted(ms, world)) {
+            connectivity_memory_lost(ms->needs.connectivity, world);
         }
         client_error(client, MSG_ERROR, m.seq, &err);
     }
-    world_free(&m.world);
 }
 
 /* ---- register ------------------------------------------------------------------------------------------------ */
@@ -273,6 +296,7 @@ struct registration {
     struct membership *ms;
     struct registration *then; /* for a newer term: starts when this one has allocated its memory */
     struct world world;
+    uint32_t self; /* this node's number in it; NONE32: it is not part of it */
     struct placement placement;
     bool resumed;                  /* after a restart of this agent: there is no client */
     _Atomic uint64_t wanted_bytes; /* to be allocated; written by the pool thread */
@@ -321,14 +345,12 @@ static uint32_t slots_of(const struct membership_setup *needs, struct hash128 sh
 
 static bool is_owned_here(const struct registration *j, uint32_t shard)
 {
-    int64_t self = world_find_node(&j->world, j->ms->needs.config->node);
-    return self >= 0 && placement_is_owner(&j->placement, shard, (uint32_t)self);
+    return j->self != NONE32 && placement_is_owner(&j->placement, shard, j->self);
 }
 
 static bool is_kept_here(const struct registration *j, uint32_t shard)
 {
-    int64_t self = world_find_node(&j->world, j->ms->needs.config->node);
-    return self >= 0 && (is_owned_here(j, shard) || placement_is_holder(&j->placement, shard, (uint32_t)self));
+    return j->self != NONE32 && (is_owned_here(j, shard) || placement_is_holder(&j->placement, shard, j->self));
 }
 
 static uint64_t wanted_bytes(const struct registration *j)
@@ -419,6 +441,7 @@ static tck_status_t form(struct registration *j)
         storage_leave(needs->storage_ops, *needs->term);
     }
     *needs->term = tc;
+    world_free(&j->ms->joined);
     health_term_began(needs->health);
     writers_check(needs->writers);
     if (!j->resumed) {
@@ -508,6 +531,8 @@ static tck_status_t registration_start(struct membership *ms, struct world *worl
         free(j);
         return status;
     }
+    int64_t self = world_find_node(world, ms->needs.config->node);
+    j->self = self >= 0 ? (uint32_t)self : NONE32;
     j->world = *world;
     memset(world, 0, sizeof(*world));
     j->resumed = resumed;
@@ -531,8 +556,43 @@ static const struct registration *registration_of(const struct membership *ms, u
     return j;
 }
 
+/* Decodes what is in a REGISTER; of a world that another rank has sent already, term, size and layout alone. */
+static tck_status_t registered_world(struct membership *ms, const uint8_t *payload, size_t len,
+                                     struct msg_world_parts *parts, struct msg_world *out)
+{
+    if (!msg_world_parts(payload, len, parts)) {
+        return TCK_ERR_PROTO;
+    }
+    struct hash128 digest = hash128_of(parts->world, parts->world_len);
+    if (ms->registered.world_size > 0 && hash128_is(ms->register_digest, digest)) {
+        *out = (struct msg_world){.world = ms->registered};
+        return parts->rank < ms->registered.world_size ? TCK_OK : TCK_ERR_PROTO;
+    }
+    tck_status_t status = msg_world_decode(payload, len, out);
+    if (status == TCK_OK) {
+        ms->register_digest = digest;
+        ms->registered =
+            (struct world){.term = out->world.term, .world_size = out->world.world_size, .layout = out->world.layout};
+    }
+    return status;
+}
+
+/* Takes ownership of the world. Of one that is not decoded, only what is compared is needed unless the registration
+ * that began with it has failed: it is begun again then. */
+static tck_status_t start_decoded(struct membership *ms, struct world *world, const uint8_t *payload, size_t len,
+                                  struct error *err)
+{
+    struct msg_world m = {.world = *world};
+    if (world->nodes == NULL && msg_world_decode(payload, len, &m) != TCK_OK) {
+        return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
+    }
+    *world = m.world;
+    return registration_start(ms, world, false, err);
+}
+
 /* Replies to REGISTER at once, queues it behind the registration in progress, or starts a new one. */
-static tck_status_t register_world(struct membership *ms, struct client *client, struct world *world, struct error *err)
+static tck_status_t register_world(struct membership *ms, struct client *client, struct world *world,
+                                   const uint8_t *payload, size_t len, struct error *err)
 {
     if (client->term == 0) {
         return error_set(err, TCK_ERR_PROTO, "pid %d sent REGISTER without having joined a term",
@@ -556,24 +616,25 @@ static tck_status_t register_world(struct membership *ms, struct client *client,
         connectivity_tick(ms->needs.connectivity);
         return TCK_OK;
     }
-    return registration_start(ms, world, false, err);
+    return start_decoded(ms, world, payload, len, err);
 }
 
 void membership_handle_register(struct membership *ms, struct client *client, const uint8_t *payload, size_t len)
 {
+    struct msg_world_parts parts;
     struct msg_world m;
     struct error err;
-    if (msg_world_decode(payload, len, &m) != TCK_OK) {
+    if (registered_world(ms, payload, len, &parts, &m) != TCK_OK) {
         client_cut(client, "malformed REGISTER");
         return;
     }
-    client->register_seq = m.seq;
+    client->register_seq = parts.seq;
     client->waits_since_ms = clock_ms();
-    client->will_ask = m.will_ask;
-    tck_status_t status = register_world(ms, client, &m.world, &err);
+    client->will_ask = parts.will_ask;
+    tck_status_t status = register_world(ms, client, &m.world, payload, len, &err);
     if (status != TCK_OK) {
         client->register_seq = 0;
-        client_error(client, MSG_ERROR, m.seq, &err);
+        client_error(client, MSG_ERROR, parts.seq, &err);
     }
     world_free(&m.world);
 }
@@ -648,5 +709,8 @@ tck_status_t membership_new(const struct membership_setup *setup, struct members
 
 void membership_free(struct membership *ms)
 {
+    if (ms != NULL) {
+        world_free(&ms->joined);
+    }
     free(ms);
 }

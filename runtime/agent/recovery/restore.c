@@ -42,14 +42,9 @@ static bool add_crcs(const struct local_shard *shard, uint32_t slot, struct msg_
 /* The same of all shards that are here, in their order. */
 static bool fill_crcs(const struct term_context *tc, uint32_t rank, struct msg_restored *m)
 {
-    uint32_t i = 0;
+    uint32_t i = 0, at = 0, local_shard;
     bool filled = true;
-    for (uint32_t s = 0; s < tc->world.shard_count && i < m->count && filled; s++) {
-        uint32_t local_shard =
-            world_rank_has(&tc->world, s, rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
-        if (local_shard == NONE32) {
-            continue;
-        }
+    while (i < m->count && filled && (local_shard = term_context_next_of(tc, rank, &at)) != NONE32) {
         filled = m->shards[i].slot == NONE32 || add_crcs(&tc->local_shards[local_shard], m->shards[i].slot, m);
         i++;
     }
@@ -61,13 +56,9 @@ static bool fill_crcs(const struct term_context *tc, uint32_t rank, struct msg_r
 static uint32_t restored_shards(const struct restore_setup *restore, const struct term_context *tc, uint32_t rank,
                                 struct msg_restored *m, uint64_t *turn_out)
 {
-    uint32_t lacking = 0;
-    for (uint32_t s = 0; s < tc->world.shard_count; s++) {
-        uint32_t local_shard =
-            world_rank_has(&tc->world, s, rank) ? term_context_shard(tc, tc->world.shards[s].id) : NONE32;
-        if (local_shard == NONE32) {
-            continue;
-        }
+    uint32_t lacking = 0, at = 0, local_shard;
+    while ((local_shard = term_context_next_of(tc, rank, &at)) != NONE32) {
+        uint32_t s = tc->shards[local_shard].world_shard;
         uint32_t slot = node_slot_of(tc->node, local_shard, m->version);
         if (slot == NONE32 || node_slot(tc->node, slot)->state != SLOT_VERIFIED) {
             m->shards[m->count++] = (struct restored_shard){.slot = NONE32, .source = SOURCE_TWIN};

@@ -156,6 +156,19 @@ Test(term_context, gives_each_shard_its_local_shard)
     cr_assert_not(term_context_is_coordinator(tc));
 }
 
+Test(term_context, lists_the_shards_of_a_rank_and_no_others)
+{
+    (void)segment_of((struct hash128){0, 9});
+    form(NULL);
+    uint32_t at = 0;
+    cr_assert_eq(tc->in_world_count, 2);
+    cr_assert_eq(term_context_next_of(tc, tc->ranks[0], &at), term_context_shard(tc, own));
+    cr_assert_eq(term_context_next_of(tc, tc->ranks[0], &at), NONE32);
+    at = 0;
+    cr_assert_eq(term_context_next_of(tc, 0, &at), term_context_shard(tc, held));
+    cr_assert_eq(term_context_next_of(tc, 0, &at), NONE32);
+}
+
 Test(term_context, a_segment_that_the_world_does_not_know_has_no_local_shard)
 {
     const struct hash128 leftover = {0, 9};

@@ -180,6 +180,28 @@ Test(message, world_round_trips)
     world_free(&m.world);
 }
 
+Test(message, the_ranks_of_a_world_send_the_same_bytes_of_it)
+{
+    const struct rank_hello hello = some_rank_hello();
+    struct msg_world m = {.seq = 10, .rank = 0, .will_ask = true};
+    struct writer whole = writer_new(0), world = writer_new(0);
+    struct msg_world_parts parts;
+    struct error err = {0};
+    cr_assert_eq(world_build(4, &hello, 1, &m.world, &err), TCK_OK, "%s", err.text);
+    msg_world_encode(&m, &whole);
+    world_encode(&m.world, &world);
+    cr_assert(msg_world_parts(whole.data, whole.len, &parts));
+    cr_assert(parts.seq == 10 && parts.rank == 0 && parts.will_ask);
+    cr_assert_eq(parts.world_len, world.len);
+    cr_assert_eq(memcmp(parts.world, world.data, world.len), 0);
+    for (size_t len = 0; len < 9; len++) {
+        cr_assert_not(msg_world_parts(whole.data, len, &parts), "%zu bytes", len);
+    }
+    writer_free(&whole);
+    writer_free(&world);
+    world_free(&m.world);
+}
+
 Test(message, segments_round_trip)
 {
     struct msg_segment list[] = {{{1, 1}, 8192, 3, 4096, true}, {{1, 2}, 4096, 3, 2 << 20, false}};
