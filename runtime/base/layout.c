@@ -326,13 +326,26 @@ static bool same_shard(const struct record *a, const struct record *b)
     return a->shard == b->shard && strcmp(a->group, b->group) == 0;
 }
 
-/* How many records from the first of order on make one shard. */
+/* How many records from the first of order on belong together. */
 static uint32_t run_length(const struct layout *layout, const uint32_t *order, uint32_t count)
 {
     uint32_t n = 1;
 
     while (n < count && same_shard(&layout->records[order[0]], &layout->records[order[n]])) {
         n++;
+    }
+    return n;
+}
+
+/* How many of these records make one shard, if `bytes` of them do, or else the first one alone. Half of the record at
+ * the end decides whether it is in this shard or in the next one. */
+static uint32_t part_length(const struct layout *layout, const uint32_t *order, uint32_t count, uint64_t bytes)
+{
+    uint64_t before = layout->records[order[0]].bytes;
+    uint32_t n = 1;
+
+    while (n < count && before + layout->records[order[n]].bytes / 2 <= bytes) {
+        before += layout->records[order[n++]].bytes;
     }
     return n;
 }
@@ -358,6 +371,29 @@ static tck_status_t add_shard(struct layout *layout, const uint32_t *order, uint
     return TCK_OK;
 }
 
+/* Records of one group make several shards of about the same size if they are many bytes, so that the nodes that have
+ * them share the work: each writes, and sends to others, some of them. What a rank has alone stays one shard. */
+static tck_status_t add_parts(struct layout *layout, const uint32_t *order, uint32_t count, struct error *err)
+{
+    bool is_private = layout->records[order[0]].group[0] == '\0';
+    uint64_t left = 0;
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        left += layout->records[order[i]].bytes;
+    }
+    for (uint32_t at = 0, n; at < count && status == TCK_OK; at += n) {
+        uint64_t parts = is_private ? 1 : (left + SHARED_SHARD_BYTES - 1) / SHARED_SHARD_BYTES;
+
+        n = parts <= 1 ? count - at : part_length(layout, order + at, count - at, left / parts);
+        for (uint32_t i = at; i < at + n; i++) {
+            left -= layout->records[order[i]].bytes;
+        }
+        status = add_shard(layout, order + at, n, err);
+    }
+    return status;
+}
+
 /* order is sorted by compare_places. */
 static tck_status_t split(struct layout *layout, const uint32_t *order, struct error *err)
 {
@@ -365,7 +401,7 @@ static tck_status_t split(struct layout *layout, const uint32_t *order, struct e
 
     while (at < layout->record_count) {
         uint32_t count = run_length(layout, order + at, layout->record_count - at);
-        tck_status_t status = add_shard(layout, order + at, count, err);
+        tck_status_t status = add_parts(layout, order + at, count, err);
 
         if (status != TCK_OK) {
             return status;

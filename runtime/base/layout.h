@@ -20,6 +20,9 @@ must_check tck_status_t layout_add_blob(struct layout *layout, const char *key, 
                                         uint32_t *index_out, struct error *err);
 /* Removes the record that was added last. */
 void layout_remove_last(struct layout *layout);
+/* Records of a replica group that are more bytes than this make several shards of about the same size. */
+#define SHARED_SHARD_BYTES (UINT64_C(512) << 20)
+
 /* Sorts, splits, assigns offsets and ids, prints the image headers. A key that comes twice in one shard (two pieces
  * of one tensor) opens a second shard for the same group, since a safetensors file can hold a key only once.
  * TCK_ERR_INVAL names the key that was added twice (same group, offset and shape) or whose pieces differ in dtype or

@@ -150,17 +150,6 @@ static tck_status_t find_self(struct term_context *tc, struct error *err)
     return TCK_OK;
 }
 
-/* The lowest rank of this node that holds the shard saves it for all of them. */
-static uint32_t storing_rank(const struct term_context *tc, uint32_t shard)
-{
-    for (uint32_t i = 0; i < tc->rank_count; i++) {
-        if (world_rank_has(&tc->world, shard, tc->ranks[i])) {
-            return i;
-        }
-    }
-    return NONE32;
-}
-
 static void fill_local_shard(struct term_context *tc, uint32_t index, struct segment *segment)
 {
     struct segment_info info = segment_info(segment);
@@ -184,10 +173,7 @@ static void fill_local_shard(struct term_context *tc, uint32_t index, struct seg
     s->world_shard = shard;
     s->held = holder;
     s->source = p->source;
-    if (owner) {
-        s->storing_rank = storing_rank(tc, shard);
-        s->drains_here = p->drainer == tc->self;
-    }
+    s->drains_here = owner && p->drainer == tc->self;
     if (owner && p->source == tc->self) {
         s->holder_count = p->holder_count;
         memcpy(s->holders, p->holders, sizeof(s->holders));
@@ -209,6 +195,37 @@ static void sort_in_world(struct term_context *tc, size_t count)
         }
     }
     qsort_r(tc->in_world, tc->in_world_count, sizeof(*tc->in_world), by_world_shard, tc->shards);
+}
+
+/* Of this node's ranks that have the shard, the one that saves the fewest bytes so far; NONE32 if it is only held. */
+static uint32_t least_loaded_rank(const struct term_context *tc, uint32_t shard, const uint64_t *load)
+{
+    uint32_t best = NONE32;
+    for (uint32_t i = 0; i < tc->rank_count; i++) {
+        if (world_rank_has(&tc->world, shard, tc->ranks[i]) && (best == NONE32 || load[i] < load[best])) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* One rank of this node saves a shard for all that have it. It follows from the world alone, so it stays the same when
+ * this agent is restarted. */
+static tck_status_t choose_storing_ranks(struct term_context *tc, struct error *err)
+{
+    uint64_t *load = calloc((size_t)tc->rank_count + 1, sizeof(*load));
+    if (load == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
+    }
+    for (uint32_t i = 0; i < tc->in_world_count; i++) {
+        struct node_shard *s = &tc->shards[tc->in_world[i]];
+        s->storing_rank = least_loaded_rank(tc, s->world_shard, load);
+        if (s->storing_rank != NONE32) {
+            load[s->storing_rank] += tc->world.shards[s->world_shard].image_bytes;
+        }
+    }
+    free(load);
+    return TCK_OK;
 }
 
 static tck_status_t fill_local_shards(struct term_context *tc, struct error *err)
@@ -238,7 +255,7 @@ static tck_status_t fill_local_shards(struct term_context *tc, struct error *err
         .version_timeout_ms = tc->needs.config->version_timeout_ms,
         .retry_ms = RETRY_MS,
     };
-    return TCK_OK;
+    return choose_storing_ranks(tc, err);
 }
 
 /* Updates the header to match the machine's state, also for tools that read only headers. */

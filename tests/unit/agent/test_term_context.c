@@ -169,6 +169,51 @@ Test(term_context, lists_the_shards_of_a_rank_and_no_others)
     cr_assert_eq(term_context_next_of(tc, 0, &at), NONE32);
 }
 
+/* Three ranks of this node, two of which have eight shards together; one has a shard of the size of two of them. */
+static void build_world_of_a_group(void)
+{
+    struct rank_hello hellos[4] = {{.node = {.name = "a", .domain = "a", .agent_id = 1}}};
+    struct shard_info infos[1 + 8 + 9], *at = infos;
+    const uint32_t counts[4] = {1, 8, 9, 0};
+    struct error err = {0};
+    *at++ = (struct shard_info){.id = held, .image_bytes = IMAGE_BYTES};
+    for (uint32_t rank = 1; rank < 4; rank++) {
+        hellos[rank] = (struct rank_hello){.node = {.name = "b", .domain = "b", .agent_id = 2}};
+        for (uint64_t i = 0; i < 8 && rank < 3; i++) {
+            *at++ = (struct shard_info){.id = {10, i}, .image_bytes = IMAGE_BYTES};
+        }
+    }
+    *at = (struct shard_info){.id = {9, 9}, .image_bytes = 2 * IMAGE_BYTES};
+    placement_free(&placement);
+    world_free(&world);
+    cr_assert_eq(world_build(TERM, hellos, 4, &world, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(world_add_shards(&world, infos, counts, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(placement_build(&world, 2, &placement, &err), TCK_OK, "%s", err.text);
+}
+
+Test(term_context, the_ranks_that_have_the_same_shards_save_about_as_many_bytes_each)
+{
+    uint32_t saves[3] = {0};
+    struct error err = {0};
+    struct segment *segment;
+    build_world_of_a_group();
+    for (uint64_t i = 8; i > 0; i--) { /* in whatever order the segments were made */
+        (void)segment_of((struct hash128){10, i - 1});
+    }
+    cr_assert_eq(memory_add(memory, (struct hash128){9, 9}, 2 * IMAGE_BYTES, SLOTS, SLOTS, &segment, &err), TCK_OK);
+    form(NULL);
+    for (uint32_t i = 0; i < tc->in_world_count; i++) {
+        uint32_t rank = tc->shards[tc->in_world[i]].storing_rank;
+        if (rank != NONE32) {
+            saves[rank] +=
+                (uint32_t)(tc->world.shards[tc->shards[tc->in_world[i]].world_shard].image_bytes / IMAGE_BYTES);
+        }
+    }
+    cr_assert_eq(saves[0], 5);
+    cr_assert_eq(saves[1], 5);
+    cr_assert_eq(saves[2], 0);
+}
+
 Test(term_context, a_segment_that_the_world_does_not_know_has_no_local_shard)
 {
     const struct hash128 leftover = {0, 9};

@@ -306,6 +306,77 @@ Test(layout, does_not_depend_on_the_order_of_adding)
     layout_free(&two);
 }
 
+#define MIB_ROWS (UINT64_C(1) << 18)
+
+static void add_many(struct layout *layout, const char *group, int count, uint64_t mib)
+{
+    char key[8];
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof(key), "t%02d", i);
+        add(layout, tensor(key, group, mib * MIB_ROWS));
+    }
+}
+
+Test(layout, of_a_large_group_has_several_shards_of_about_the_same_size)
+{
+    struct layout layout = {0};
+    add_many(&layout, "dp", 20, 100);
+    build(&layout, 0);
+    cr_assert_eq(layout.shard_count, 4);
+    for (uint32_t i = 0; i < layout.shard_count; i++) {
+        cr_assert_eq(layout.shards[i].record_count, 5);
+        cr_assert_str_eq(layout.shards[i].group, "dp");
+    }
+    layout_free(&layout);
+}
+
+Test(layout, of_a_large_group_is_the_same_on_all_its_ranks)
+{
+    struct layout one = {0}, two = {0};
+    char key[8];
+    add_many(&one, "dp", 11, 90);
+    for (int i = 10; i >= 0; i--) {
+        snprintf(key, sizeof(key), "t%02d", i);
+        add(&two, tensor(key, "dp", 90 * MIB_ROWS));
+    }
+    add(&two, tensor("own", NULL, 5));
+    build(&one, 0);
+    build(&two, 3);
+    cr_assert_eq(one.shard_count, 2);
+    cr_assert_eq(two.shard_count, 3);
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < two.shard_count; i++) {
+        for (uint32_t k = 0; k < one.shard_count; k++) {
+            same += hash128_is(two.shards[i].id, one.shards[k].id);
+        }
+    }
+    cr_assert_eq(same, 2);
+    layout_free(&one);
+    layout_free(&two);
+}
+
+Test(layout, of_what_a_rank_has_alone_is_one_shard_whatever_its_size)
+{
+    struct layout layout = {0};
+    add_many(&layout, NULL, 20, 100);
+    build(&layout, 0);
+    cr_assert_eq(layout.shard_count, 1);
+    layout_free(&layout);
+}
+
+Test(layout, divides_no_tensor)
+{
+    struct layout layout = {0};
+    add(&layout, tensor("a", "dp", 2048 * MIB_ROWS));
+    add(&layout, tensor("b", "dp", 100 * MIB_ROWS));
+    add(&layout, tensor("c", "dp", 100 * MIB_ROWS));
+    build(&layout, 0);
+    cr_assert_eq(layout.shard_count, 2);
+    cr_assert_neq(layout.records[0].shard, layout.records[1].shard);
+    cr_assert_eq(layout.records[1].shard, layout.records[2].shard);
+    layout_free(&layout);
+}
+
 Test(layout, of_no_records_has_no_shards)
 {
     struct layout layout = {0};
