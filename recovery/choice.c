@@ -3,6 +3,7 @@
 #include "recovery/choice.h"
 
 #include "recovery/former_bases.h"
+#include "recovery/newer_version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -312,6 +313,14 @@ static void take_none_if_hidden(struct choice *c)
     }
 }
 
+static bool is_complete(const struct choice *c, const struct seen_version *seen)
+{
+    uint32_t example;
+    return seen->version.term > c->input->storage.forgotten &&
+           (seen->layout_matches ? replica_index_cover(c->copies, seen->version, c->coverage, &example) == 0
+                                 : replica_index_whole_elsewhere(c->copies, seen->version));
+}
+
 /* The newest complete version before the chosen one. If a copy of the chosen version turns out to be lost, this version
  * remains, so its slots are given up last. */
 static struct version find_fallback(const struct choice *c)
@@ -319,10 +328,24 @@ static struct version find_fallback(const struct choice *c)
     for (uint32_t i = 0; i < c->copies->seen_count; i++) {
         const struct seen_version *seen = &c->copies->seen[i];
         bool older = version_cmp(seen->version, c->plan->version) < 0;
-        uint32_t example;
-        if (older && seen->layout_matches && seen->version.term > c->input->storage.forgotten &&
-            replica_index_cover(c->copies, seen->version, c->coverage, &example) == 0) {
+        if (older && seen->layout_matches && is_complete(c, seen)) {
             return seen->version;
+        }
+    }
+    return VERSION_NONE;
+}
+
+/* A newer version is passed over only if it is incomplete, unless a step was requested. */
+static struct version find_newer(const struct choice *c)
+{
+    bool requested = c->input->step != TCK_NEWEST && version_none(c->input->only);
+    for (uint32_t i = 0; requested && i < c->copies->seen_count; i++) {
+        const struct seen_version *seen = &c->copies->seen[i];
+        if (version_cmp(seen->version, c->plan->version) <= 0) {
+            break;
+        }
+        if (is_complete(c, seen)) {
+            return newer_may_be_committed(c->input, seen->version) ? seen->version : VERSION_NONE;
         }
     }
     return VERSION_NONE;
@@ -334,6 +357,7 @@ static void settle(struct choice *c)
     take_none_if_hidden(c);
     if (!version_none(c->plan->version)) {
         c->plan->fallback = find_fallback(c);
+        c->plan->newer = find_newer(c);
         (void)replica_index_cover(c->copies, c->plan->version, c->coverage, &example);
     }
 }

@@ -161,4 +161,12 @@ const struct plan_input *recovery_input(const struct recovery *r);
 /* The newest commit that any inventory of this recovery knows of. */
 struct version recovery_newest_commit(const struct recovery *r);
 
+/* What nodes spare when they give up slots for the fetches of this recovery. */
+struct recovery_spared {
+    struct version floor;    /* never given up: the newest known commit, or the plan's newer version in its place */
+    struct version fallback; /* given up last: the newest known commit if it is not the floor, otherwise the newest
+                                complete version before the one that is restored */
+};
+struct recovery_spared recovery_spared(const struct recovery *r);
+
 #endif

@@ -712,3 +712,17 @@ struct version recovery_newest_commit(const struct recovery *r)
 {
     return r->newest_commit;
 }
+
+struct recovery_spared recovery_spared(const struct recovery *r)
+{
+    struct recovery_spared spared = {.floor = r->newest_commit};
+    if (!r->planned) {
+        return spared;
+    }
+    spared.fallback = r->plan.fallback;
+    if (!version_none(r->plan.newer)) {
+        spared.floor = r->plan.newer;
+        spared.fallback = version_none(r->newest_commit) ? r->plan.fallback : r->newest_commit;
+    }
+    return spared;
+}

@@ -5,10 +5,12 @@
  * that was filling it is gone, or when its content is corrupt. It is never freed by age or count. There are two
  * exceptions. If memory is short, committed copies that exist elsewhere are given up (node_pressure.h). The other one
  * is used by recovery alone: EVENT_FETCH with no free slot takes one of an older term, in this order: the newest
- * version newer than the one fetched (the planner found it incomplete), the oldest below the floor (superseded), the
- * oldest above it, and last the fallback, which is what remains if a copy of the fetched version is lost before it is
- * protected. It never takes the floor itself: if a version above it was committed, only a lost coordinator can know
- * that, and then that one fault has not cost any copy of this shard.
+ * version newer than the one fetched (the planner found it incomplete, or an older step was requested), the oldest
+ * below the floor (superseded), the oldest above it, and last the fallback, which is what remains if a copy of the
+ * fetched version is lost before it is protected. It never takes the floor itself, the newest known commit: if a
+ * version above it was committed, only a lost coordinator can know that, and then that one fault has not cost any copy
+ * of this shard. If an older step was requested, a newer version may be complete, and the lost coordinator may have
+ * committed it: then that version is the floor, and the newest known commit the fallback (recovery/newer_version.h).
  *
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
  * it before it is used again, even if its version is over; so does one that is pinned, or, at an owner, drained. A

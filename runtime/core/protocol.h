@@ -144,8 +144,8 @@ struct event {
     uint32_t node, rank, slot;
     uint32_t shard;          /* index in the world */
     struct version version;  /* BEGIN, SEAL, ABANDON: step only */
-    struct version floor;    /* FETCH: newest commit that any inventory of this recovery knows of */
-    struct version fallback; /* FETCH: newest complete version before the one that is restored */
+    struct version floor;    /* FETCH: never given up for it (struct recovery_spared) */
+    struct version fallback; /* FETCH: given up last */
     struct hash128 root, layout;
     uint64_t attempt, bytes;
     bool ok, to_storage, last, waits;

@@ -114,11 +114,11 @@ static int expendable(struct version v, const struct event *fetch)
     if (version_is(v, fetch->floor)) {
         return 0;
     }
-    if (version_cmp(v, fetch->version) > 0) {
-        return EXPENDABLE_NEWER;
-    }
     if (version_is(v, fetch->fallback)) {
         return 1;
+    }
+    if (version_cmp(v, fetch->version) > 0) {
+        return EXPENDABLE_NEWER;
     }
     return version_cmp(v, fetch->floor) < 0 ? 3 : 2;
 }

@@ -245,6 +245,42 @@ void judge_bytes_changed(struct host *host, const void *at, size_t len)
     }
 }
 
+static bool is_somewhere(const struct shard_info *shard, struct version version)
+{
+    bool somewhere = false;
+    for (uint32_t i = 0; i < sim.host_count && !somewhere; i++) {
+        somewhere = sim.hosts[i].agent != NULL && judge_has_copy(&sim.hosts[i], shard, version);
+    }
+    return somewhere;
+}
+
+static bool is_complete(const struct sealed_version *v)
+{
+    bool complete = v->ranks == v->shape->ranks;
+    for (uint32_t r = 0; r < v->shape->ranks && complete; r++) {
+        struct shard_info infos[2];
+        rank_shard_ids(v->shape, r, infos);
+        for (uint32_t i = 0; i < job.shards; i++) {
+            complete = complete && is_somewhere(&infos[i], v->version);
+        }
+    }
+    return complete;
+}
+
+/* True if a step was requested and the host has the shard of a newer version, which is complete: no loss can cost that
+ * one which would have left the anchor. If its commit is known only to lost machines, the anchor looks the same. */
+static bool has_newer(const struct host *host, const struct copies_of *c)
+{
+    bool requested = job.launch != NULL && job.launch->asked_step != TCK_NEWEST;
+    for (size_t i = version_count; requested && i-- > 0;) {
+        const struct sealed_version *v = &versions[i];
+        if (is_older(anchor.version, v->version) && judge_has_copy(host, &c->shard, v->version) && is_complete(v)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A machine that another launch has left out continues until it learns of that launch's term. */
 static void check_anchor(const struct host *host)
 {
@@ -254,7 +290,7 @@ static void check_anchor(const struct host *host)
     for (uint32_t i = 0; lasts && i < anchor.count; i++) {
         struct copies_of *c = &anchor.copies[i];
         bool missing = (c->hosts & c->unsure & bit) && !judge_has_copy(host, &c->shard, anchor.version);
-        if (missing && left_out) {
+        if (missing && (left_out || has_newer(host, c))) {
             c->hosts &= ~bit;
         } else if (missing) {
             sim_violation("%s has given up a copy of step %" PRIu64 " of term %" PRIu64

@@ -67,13 +67,12 @@ static void broadcast_readable(struct recover *r, tck_status_t outcome, struct v
 static void request_fetch(struct recover *r, const struct asked_fetch *x)
 {
     const struct recovery_action *a = &x->action;
-    const struct plan *plan = recovery_plan(r->machine);
+    const struct recovery_spared spared = recovery_spared(r->machine);
     struct wire_fetch m = {.term = r->tc->world.term,
                            .shard = a->shard,
                            .version = a->version,
-                           .floor =
-                               recovery_newest_commit(r->machine), /* newer ones may be dropped, but not this one */
-                           .fallback = plan != NULL ? plan->fallback : VERSION_NONE,
+                           .floor = spared.floor,
+                           .fallback = spared.fallback,
                            .source = a->source,
                            .number = x->number};
     if (a->source == SOURCE_TWIN || a->source == SOURCE_PEER) {

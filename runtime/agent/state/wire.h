@@ -100,14 +100,14 @@ enum wire_type {
     F(list, known_node, known, known_count, WIRE_KNOWN_MAX) /* agents of earlier terms that the sender remembers */ \
     F(view, u64, inventory_len, void, inventory)            /* encoded */
 
-#define FETCH_FIELDS(F)                                                                   \
-    F(u64, term)                                                                          \
-    F(u32, shard) /* world index */                                                       \
-    F(version, version)                                                                   \
-    F(version, floor)    /* newest commit that any inventory of this recovery knows of */ \
-    F(version, fallback) /* newest complete version before the one that is restored */    \
-    F(u8, source)        /* enum source_kind */                                           \
-    F(part, node_info, from)                                                              \
+#define FETCH_FIELDS(F)                                                      \
+    F(u64, term)                                                             \
+    F(u32, shard) /* world index */                                          \
+    F(version, version)                                                      \
+    F(version, floor)    /* never given up for it: struct recovery_spared */ \
+    F(version, fallback) /* given up last */                                 \
+    F(u8, source)        /* enum source_kind */                              \
+    F(part, node_info, from)                                                 \
     F(u64, number) /* of the request: its answer has the same, also if it is repeated */
 
 #define FETCHED_FIELDS(F)              \

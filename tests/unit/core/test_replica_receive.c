@@ -232,6 +232,27 @@ Test(node_hold, fetches_over_the_fallback_last)
     cr_assert_eq(state_of(&m, HELD_SHARD, old(2)), SLOT_FREE);
 }
 
+/* An older step was requested: step 4 may have been committed, and step 3 was. */
+Test(node_hold, fetches_over_the_newest_known_commit_rather_than_a_version_that_may_be_committed)
+{
+    found_old(3, 4);
+    machine_step(&m,
+                 (struct event){
+                     .type = EVENT_FETCH, .shard = HELD_SHARD, .version = old(2), .floor = old(4), .fallback = old(3)});
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(4)), SLOT_VERIFIED);
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(3)), SLOT_FREE);
+}
+
+Test(node_hold, fetches_over_any_other_version_rather_than_the_newest_known_commit)
+{
+    found_old(3, 5);
+    machine_step(&m,
+                 (struct event){
+                     .type = EVENT_FETCH, .shard = HELD_SHARD, .version = old(2), .floor = old(4), .fallback = old(3)});
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(3)), SLOT_VERIFIED);
+    cr_assert_eq(state_of(&m, HELD_SHARD, old(5)), SLOT_FREE);
+}
+
 Test(node_hold, never_fetches_over_a_pinned_slot)
 {
     found_old(3, 4);

@@ -293,6 +293,60 @@ Test(plan, a_requested_step_that_is_not_complete_is_no_fresh_start)
     scene_free(&s);
 }
 
+/* All nodes know that 3.100 was committed. */
+static void know_a_commit(struct scene *s)
+{
+    hold_everywhere(s, V(3, 90));
+    hold_everywhere(s, V(3, 100));
+    for (uint32_t i = 0; i < s->world.node_count; i++) {
+        s->inventories[i].watermark = V(3, 100);
+    }
+    s->input.step = 90;
+}
+
+Test(plan, spares_a_newer_version_that_may_be_committed_when_a_step_is_requested)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    know_a_commit(&s);
+    hold_everywhere(&s, V(3, 110));
+    forget(&s.inventories[1]); /* it was the coordinator, and has lost its memory: the others have the copies */
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_is(s.plan.newer, V(3, 110)));
+    s.input.only = V(3, 90); /* the base of this term: what the trainers continue from */
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_none(s.plan.newer));
+    scene_free(&s);
+}
+
+Test(plan, spares_no_newer_version_that_is_not_protected)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    know_a_commit(&s);
+    for (uint32_t i = 0; i < 4; i++) { /* its copies were not sent before the trainers ended */
+        fixture_hold(&s.inventories[i], &s.world, i, V(3, 110));
+    }
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_none(s.plan.newer));
+    scene_free(&s);
+}
+
+Test(plan, spares_no_newer_version_that_is_incomplete_or_known)
+{
+    struct scene s;
+    scene_init(&s, 4);
+    know_a_commit(&s);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 110));
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_none(s.plan.newer), "the newest that is complete is known to be committed");
+    scene_free(&s);
+}
+
 Test(plan, does_not_mix_versions)
 {
     struct scene s;

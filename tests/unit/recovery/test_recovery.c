@@ -1631,6 +1631,45 @@ Test(recovery, names_the_newest_complete_version_before_the_planned_one_as_fallb
     course_free(&c);
 }
 
+static void course_request(struct course *c, uint64_t step_wanted)
+{
+    course_init(c);
+    step_start(c, step_wanted, 0);
+    list_nothing(c);
+}
+
+/* Node 3 lacks what is requested, and its slots may have the two others. */
+Test(recovery, spares_what_may_be_committed_and_last_what_is_known_to_be)
+{
+    struct course c;
+    course_request(&c, 10);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, V(3, 20), i == 3 ? VERSIONS(V(3, 20), V(3, 30)) : VERSIONS(V(3, 10), V(3, 20), V(3, 30)), 0);
+    }
+    step_asked_all(&c, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    struct recovery_spared spared = recovery_spared(c.recovery);
+    cr_assert(version_is(spared.floor, V(3, 30)));
+    cr_assert(version_is(spared.fallback, V(3, 20)));
+    course_free(&c);
+}
+
+Test(recovery, spares_the_newest_known_commit_and_last_the_version_before_the_planned_one)
+{
+    struct course c;
+    course_init(&c);
+    list_nothing(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, V(3, 15), VERSIONS(V(3, 10), V(3, 20)), 0);
+    }
+    step_asked_all(&c, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 20)));
+    struct recovery_spared spared = recovery_spared(c.recovery);
+    cr_assert(version_is(spared.floor, V(3, 15)));
+    cr_assert(version_is(spared.fallback, V(3, 10)));
+    course_free(&c);
+}
+
 Test(recovery, does_not_count_the_time_while_its_process_was_stopped)
 {
     struct recovery_clock clock = {0};
