@@ -4,10 +4,11 @@
  *     put   sender: OFFER   receiver: GRANT   sender: chunks   receiver: ACK
  *     get   receiver: PULL  sender: READY     receiver: GRANT  sender: chunks  receiver: ACK
  *
- * The receiver can end a transfer by REFUSE, the sender by CANCEL. OFFER and READY carry the chunk CRC table, which
- * must have the announced root; each chunk is checked against it in the pool while the next ones arrive. A transfer
- * that has ended gets its last callback only when nothing refers to its buffers any more: no push, no receive, no
- * check.
+ * The receiver can end a transfer by REFUSE, the sender by CANCEL. A put that is canceled has ended when the receiver
+ * has confirmed that by REFUSE: then it writes into its buffer no longer. OFFER and READY carry the chunk CRC table,
+ * which must have the announced root; each chunk is checked against it in the pool while the next ones arrive. A
+ * transfer that has ended gets its last callback only when nothing refers to its buffers any more: no push, no receive,
+ * no check.
  *
  * peer_transfer_life.c has their life from begin to last callback, peer_transfer_send.c the outgoing messages,
  * peer_transfer_protocol.c the incoming ones, peer_transfer_data.c the bytes. */
@@ -42,6 +43,7 @@ struct transfer {
     uint32_t moving;   /* pushes or receives in flight */
     uint32_t checking; /* jobs in the pool */
     bool held;         /* a put's next chunk may not be sent yet */
+    bool canceled;     /* a put: CANCEL was sent or received, or is to answer GRANT; its receiver ends it with REFUSE */
     bool stalled;      /* a push failed: the other side's reason or the end of the session will follow */
     uint8_t *seen;     /* one bit per chunk received */
     uint64_t progress_ms;
@@ -78,6 +80,7 @@ void transfers_pump(struct peer *peer);
 void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text);
 void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root);
 void transfer_send_grant(const struct transfer *transfer);
+void transfer_send_cancel(const struct transfer *transfer);
 /* OFFER, PULL or READY. */
 void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind);
 

@@ -33,7 +33,7 @@ static bool is_paced(const struct transfer *transfer)
 
 static bool can_push(const struct transfer *transfer)
 {
-    return transfer->sending && transfer->state == MOVING && !transfer->stalled &&
+    return transfer->sending && transfer->state == MOVING && !transfer->stalled && !transfer->canceled &&
            transfer->next_chunk < transfer->count;
 }
 

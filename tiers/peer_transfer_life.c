@@ -143,6 +143,10 @@ static void finish_stored(struct transfer *transfer)
     tck_status_t status = setup->stored(setup->ctx, transfer->peer, &transfer->offer, &transfer->outcome);
 
     if (transfer->outcome.code != TCK_OK) {
+        if (transfer->canceled) {
+            transfer_send_end(transfer->peer, WIRE_REFUSE, transfer->remote_token, TCK_ERR_CANCELED,
+                              "its version is over");
+        }
         return;
     }
     failpoint(copy, stored);
@@ -251,6 +255,28 @@ tck_status_t peer_put(struct peer *peer, uint64_t term, const struct tier_item *
     transfer_send_copy(transfer, WIRE_OFFER);
     failpoint(copy, offered);
     return TCK_OK;
+}
+
+/* An offer that was not answered yet may have been granted: CANCEL follows the GRANT. */
+static void cancel(struct transfer *transfer)
+{
+    if (transfer->state == MOVING && !transfer->canceled) {
+        transfer_send_cancel(transfer);
+    }
+    transfer->canceled = true;
+    transfer->held = false;
+}
+
+void peer_cancel_put(struct peer *peer, uint64_t term, struct version version, struct hash128 shard)
+{
+    for (struct transfer *transfer = peer->peers->transfers; transfer != NULL; transfer = transfer->next) {
+        const struct peer_offer *offer = &transfer->offer;
+        bool put = transfer->peer == peer && transfer->own && transfer->sending;
+
+        if (put && offer->term == term && version_is(offer->version, version) && hash128_is(offer->shard, shard)) {
+            cancel(transfer);
+        }
+    }
 }
 
 tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done, void *ctx,

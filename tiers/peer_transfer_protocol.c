@@ -191,6 +191,9 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
     transfer->state = MOVING;
     failpoint(copy, granted);
     transfer_note_progress(transfer);
+    if (transfer->canceled) {
+        transfer_send_cancel(transfer);
+    }
     transfers_pump(peer);
     return TCK_OK;
 }
@@ -230,6 +233,7 @@ static tck_status_t handle_end(struct peer *peer, bool to_sender, const void *da
     }
     transfer = transfer_find_live(peer, end.to_token, to_sender);
     if (transfer != NULL) {
+        transfer->canceled = transfer->canceled || !to_sender;
         transfer_fail(transfer, end.error.code, end.error.text);
     }
     return TCK_OK;

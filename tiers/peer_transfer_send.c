@@ -41,6 +41,12 @@ void transfer_send_grant(const struct transfer *transfer)
     send_writer(transfer->peer, WIRE_GRANT, &w);
 }
 
+/* Of a put whose version is over. */
+void transfer_send_cancel(const struct transfer *transfer)
+{
+    transfer_send_end(transfer->peer, WIRE_CANCEL, transfer->remote_token, TCK_ERR_CANCELED, "its version is over");
+}
+
 void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind)
 {
     struct wire_copy copy = {

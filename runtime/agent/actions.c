@@ -180,8 +180,9 @@ static void replica_done(void *ctx, const struct error *outcome)
     failpoint(copy, acked);
     op->tc->needs.agent->tally.copied_bytes += ok ? op->item.image_bytes : 0;
     if (!ok) {
-        log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s failed: %s", op->item.version.term,
-                 op->item.version.step, op->tc->world.nodes[op->node].name, outcome->text);
+        log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s %s: %s", op->item.version.term,
+                 op->item.version.step, op->tc->world.nodes[op->node].name,
+                 outcome->code == TCK_ERR_CANCELED ? "was canceled" : "failed", outcome->text);
     }
     pacing_end(op->tc->needs.agent->pacing, LANE_COPIES);
     moving_end(&op->moving);
@@ -227,6 +228,13 @@ static void replicate(struct term_context *tc, const struct action *a)
         return;
     }
     moving_begin(tc, &op->moving);
+}
+
+static void cancel_copy(struct term_context *tc, const struct action *a)
+{
+    if (tc->peers[a->node] != NULL) {
+        peer_cancel_put(tc->peers[a->node], tc->world.term, a->version, tc->world.shards[a->shard].id);
+    }
 }
 
 /* ---- answers to trainers ------------------------------------------------------------------------------------- */
@@ -513,6 +521,9 @@ void actions_carry_out(struct term_context *tc, const struct action *a)
         break;
     case ACTION_REPLICATE:
         replicate(tc, a);
+        break;
+    case ACTION_CANCEL_COPY:
+        cancel_copy(tc, a);
         break;
     case ACTION_STORE:
     case ACTION_REJECT_OFFER:

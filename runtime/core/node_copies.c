@@ -9,7 +9,7 @@ static bool is_given_up(struct node *n, struct version v)
 }
 
 /* An older version is in the way until it is decided, unless it was given up and, as far as this node knows, the holder
- * has got nothing of it. */
+ * has got nothing of it; and after that until it is no longer sent, since the holder's slot is in use until then. */
 static bool must_wait(struct node *n, uint32_t slot, uint32_t holder)
 {
     struct version v = n->slots[slot].version;
@@ -18,10 +18,13 @@ static bool must_wait(struct node *n, uint32_t slot, uint32_t holder)
         const struct slot *other = &n->slots[i];
         bool in_use = other->state != SLOT_FREE && other->state != SLOT_QUARANTINED;
         bool older = in_use && other->version.term == v.term && other->version.step < v.step;
+        enum copy_state state = n->copies[i][holder].state;
+        if (older && state == COPY_CANCELED) {
+            return true;
+        }
         if (!older || node_fate(n, other->version) != FATE_UNDECIDED) {
             continue;
         }
-        enum copy_state state = n->copies[i][holder].state;
         if (state == COPY_SENDING || state == COPY_ACKED || !is_given_up(n, other->version)) {
             return true;
         }
@@ -57,6 +60,21 @@ void copies_send(struct node *n, uint32_t slot, struct actions *out)
         const struct copy *copy = &n->copies[slot][h];
         if (copy->state == COPY_DUE && n->now_ms >= copy->retry_ms && !must_wait(n, slot, h)) {
             replicate(n, slot, h, out);
+        }
+    }
+}
+
+void copies_cancel(struct node *n, uint32_t slot, struct actions *out)
+{
+    const struct node_shard *shard = node_shard_of_slot(n, slot);
+    for (uint32_t h = 0; h < shard->holder_count; h++) {
+        if (n->copies[slot][h].state == COPY_SENDING) {
+            n->copies[slot][h].state = COPY_CANCELED;
+            struct action *a = action_add(out, ACTION_CANCEL_COPY);
+            a->slot = slot;
+            a->node = shard->holders[h];
+            a->shard = shard->world_shard;
+            a->version = n->slots[slot].version;
         }
     }
 }

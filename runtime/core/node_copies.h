@@ -11,7 +11,10 @@
 void copies_due(struct node *n, uint32_t slot);
 /* Sends those copies of the slot that are due and for which no older version has to be decided first. */
 void copies_send(struct node *n, uint32_t slot, struct actions *out);
-/* Sends what has waited: a decision has ended a version, so a holder may have a free slot now. */
+/* The slot's version is over: stops sending it, so that its holders need not take the rest before they have room for
+ * the next version. */
+void copies_cancel(struct node *n, uint32_t slot, struct actions *out);
+/* Sends what has waited: a version is over, or its copies are no longer sent, so a holder may have a free slot now. */
 void copies_send_decided(struct node *n, struct actions *out);
 
 #endif

@@ -111,6 +111,7 @@ void decide_learn(struct node *n, const struct decision *d, struct actions *out)
         if (n->slots[i].state != SLOT_FREE && node_fate(n, n->slots[i].version) == FATE_OVER) {
             ends_any |= !n->slots[i].doomed;
             n->slots[i].doomed = true;
+            copies_cancel(n, i, out);
             node_free_if_unused(n, i, out);
         }
     }

@@ -437,6 +437,11 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
     uint32_t slot = NONE32;
     struct copy *copy = copy_of(n, e, &slot);
     struct save *s = node_save(n, e->version);
+    if (copy != NULL && copy->state == COPY_CANCELED) {
+        copy->state = COPY_NONE;
+        copies_send_decided(n, out);
+        return;
+    }
     if (copy == NULL || s == NULL || copy->state == COPY_NONE || copy->state == COPY_ACKED) {
         return;
     }

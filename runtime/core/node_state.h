@@ -39,6 +39,7 @@ enum copy_state {
     COPY_NONE,
     COPY_DUE, /* to be sent at retry_ms, or later if an older version comes first */
     COPY_SENDING,
+    COPY_CANCELED, /* was being sent when its version was over, and has not ended yet */
     COPY_ACKED
 };
 

@@ -163,6 +163,7 @@ enum action_type {
                             carrying out later actions */
     ACTION_VERIFY,       /* slot, version: compute the digests, then EVENT_VERIFIED */
     ACTION_REPLICATE,    /* slot, node, shard, version: send it there, then EVENT_REPLICA */
+    ACTION_CANCEL_COPY,  /* slot, node, shard, version: stop sending it there; then EVENT_REPLICA, as without this */
     ACTION_STORE, /* slot, node, shard, version, root: receive the offered copy into this slot, check it against root,
                      then EVENT_VERIFIED */
     ACTION_REJECT_OFFER,  /* node, shard, version, refusal */

@@ -90,7 +90,10 @@ tck_status_t replica_handle_stored(const struct replica_setup *replicas, struct 
                               .refusal = outcome->code == TCK_ERR_CORRUPT ? REFUSAL_CORRUPT : REFUSAL_HOLDER_LOST};
         answer = driver_ask_node(tc, &event);
     }
-    if (outcome->code != TCK_OK) {
+    if (outcome->code == TCK_ERR_CANCELED) {
+        log_info("copy of version %" PRIu64 ".%" PRIu64 " from node %s is canceled: %s", offer->version.term,
+                 offer->version.step, peer_node(from)->name, outcome->text);
+    } else if (outcome->code != TCK_OK) {
         log_warn("copy of version %" PRIu64 ".%" PRIu64 " from node %s is incomplete: %s", offer->version.term,
                  offer->version.step, peer_node(from)->name, outcome->text);
     }

@@ -314,6 +314,32 @@ Test(node_save, sends_the_next_version_to_a_holder_when_the_one_before_is_decide
     cr_assert_eq(action_of(&m, ACTION_REPLICATE)->version.step, 8);
 }
 
+/* Step 7 is aborted while it is sent. */
+Test(node_save, cancels_the_copies_of_a_version_that_is_over_and_sends_the_next_when_they_have_ended)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    machine_step(&m, (struct event){.type = EVENT_PIN, .slot = slot_of(&m, OWN_SHARD, v(7))});
+    machine_step(&m, (struct event){.type = EVENT_PIN, .slot = slot_of(&m, OTHER_OWN_SHARD, v(7))});
+    save_until_verified(&m, 8);
+    decide(&m, (struct decision){.seq = 1, .horizon = 9, .open = {8}, .open_count = 1});
+    cr_assert_eq(actions_of(&m, ACTION_CANCEL_COPY), 2, "not the one that was acknowledged");
+    const struct action *cancel = action_of(&m, ACTION_CANCEL_COPY);
+    cr_assert_eq(cancel->node, 2);
+    cr_assert_eq(cancel->shard, OWN_SHARD);
+    cr_assert_eq(cancel->version.step, 7);
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 1);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->node, 0, "node 2 has no room before the others have ended");
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_HOLDER_LOST);
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 1, "at once");
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->shard, OWN_SHARD);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->version.step, 8);
+    machine_step(&m, (struct event){.type = EVENT_UNPIN, .slot = slot_of(&m, OWN_SHARD, v(7))});
+    cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
+    decide(&m, (struct decision){.seq = 2, .horizon = 10, .open = {8}, .open_count = 1});
+    cr_assert_null(action_of(&m, ACTION_CANCEL_COPY), "once");
+}
+
 Test(node_save, sends_the_older_version_first_even_if_its_digests_come_later)
 {
     machine_new(&m, 3);

@@ -286,6 +286,67 @@ Test(peer_transfer, is_given_up_on_both_sides_when_the_sender_ends)
     cr_expect_eq(b.stored, b.offers);
 }
 
+static void cancel(void)
+{
+    struct tier_item item = slot_item(&a.slot);
+    peer_cancel_put(to_b, 1, item.version, item.shard);
+}
+
+Test(peer_transfer, a_put_that_is_canceled_stops_on_both_sides_and_the_next_one_need_not_wait_for_its_rest)
+{
+    struct progress canceled = {0}, next = {0};
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put_counted(&canceled);
+    rig_run_until(&b.offers, 1);
+    while (canceled.bytes == 0) {
+        rig_run_ms(1);
+    }
+    cancel();
+    cr_assert_eq(outcome.calls, 0, "chunks are being sent");
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_ERR_CANCELED, "%s", outcome.err.text);
+    cr_assert_lt(canceled.bytes, LARGE / 2, "a few chunks are in flight");
+    cr_assert_eq(b.stored, 1, "its slot is free");
+    cr_assert_eq(b.stored_outcome.code, TCK_ERR_CANCELED, "%s", b.stored_outcome.text);
+    slot_free(&a.slot); /* nothing reads it any more */
+    slot_free(&b.slot);
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put_counted(&next);
+    rig_run_until(&outcome.calls, 2);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    expect_equal_slots();
+    cr_assert_eq(a.downs + b.downs, 0, "the session is still the same");
+}
+
+Test(peer_transfer, a_put_that_is_canceled_before_it_is_granted_moves_nothing)
+{
+    struct progress progress = {0};
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    put_counted(&progress);
+    cancel();
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_ERR_CANCELED);
+    cr_assert_eq(b.stored, 1);
+    cr_assert_eq(b.stored_outcome.code, TCK_ERR_CANCELED);
+    cr_assert_eq(progress.bytes, 0);
+}
+
+Test(peer_transfer, only_the_named_put_is_canceled)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    struct tier_item item = slot_item(&a.slot);
+    put();
+    peer_cancel_put(to_b, 2, item.version, item.shard);
+    peer_cancel_put(to_b, 1, (struct version){item.version.term, item.version.step + 1}, item.shard);
+    peer_cancel_put(to_b, 1, item.version, (struct hash128){1, 2});
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+}
+
 /* ---- throttled --------------------------------------------------------------------------------------------------- */
 
 static struct {
