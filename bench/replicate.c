@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * G9: a copy of a shard at a peer, verified and acknowledged, beside a plain TCP stream of the same bytes. Sender and
- * receivers are processes of their own; all traffic goes over loopback. */
+ * G9: a copy of a shard at a peer, verified and acknowledged, beside a plain TCP stream of the same bytes; and copies
+ * of which the peer has the version before. Sender and receivers are processes of their own; all traffic goes over
+ * loopback.
+ */
 #include "buffer.h"
 
+#include "base/same_chunks.h"
 #include "tiers/peer.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -19,6 +22,8 @@
 #define STATE_BYTES (512 * MIB)
 #define DEVICE      "lo"
 #define ENVIRONMENT "TCK_BENCH_UCX_IS_SET"
+#define BASE_SEED   3 /* of what both sides have as the version before */
+#define CHANGED     (STATE_BYTES / 20)
 
 /* A process of ours that receives, and where its sender finds it. */
 struct receiver {
@@ -73,6 +78,7 @@ struct side {
     struct peers *peers;
     struct peer *other;
     struct tier_item item;
+    uint8_t *base; /* the version before; NULL: none */
     struct error outcome;
 };
 
@@ -122,6 +128,7 @@ static tck_status_t on_offered(void *ctx, struct peer *from, const struct peer_o
         return error_set(err, TCK_ERR_NOSPC, "no slot of this size");
     }
     *item = side->item;
+    item->base_image = version_none(offer->base) ? NULL : side->base;
     return TCK_OK;
 }
 
@@ -131,6 +138,14 @@ static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_of
     (void)from;
     (void)offer;
     return outcome->code;
+}
+
+static void on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
+{
+    (void)ctx;
+    (void)from;
+    (void)item;
+    bench_die("chunk %u of the base is damaged", chunk);
 }
 
 static tck_status_t on_pulled(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item,
@@ -172,6 +187,7 @@ static void side_open(struct side *side, const struct bench *bench, uint64_t id)
                                 .message = on_message,
                                 .offered = on_offered,
                                 .stored = on_stored,
+                                .base_bad = on_base_bad,
                                 .pulled = on_pulled,
                                 .pull_done = on_pull_done};
     snprintf(setup.self.name, sizeof(setup.self.name), "node%" PRIu64, id);
@@ -188,6 +204,8 @@ static void be_holder(const struct bench *bench, int to_sender)
 {
     struct side side = {0};
     side_open(&side, bench, 2);
+    side.base = buffer_shared(bench, STATE_BYTES);
+    buffer_fill(side.base, STATE_BYTES, BASE_SEED);
     tell(to_sender, peers_self(side.peers), sizeof(struct node_info));
     for (;;) {
         loop_run(side.loop);
@@ -221,8 +239,94 @@ static void side_connect(struct side *side, const struct receiver *holder)
     while (!peer_is_up(side->other)) {
         loop_run(side->loop);
     }
-    buffer_fill(side->item.image, STATE_BYTES, 3);
+    buffer_fill(side->item.image, STATE_BYTES, BASE_SEED);
     side->item.root = digest_image(side->item.image, STATE_BYTES, side->item.crcs);
+}
+
+/* ---- copies on a base ------------------------------------------------------------------------------------------ */
+
+/* A version of which part has changed since the one before, which the holder has, too. */
+struct changed {
+    struct side *side;
+    struct tier_item item; /* the version, */
+    struct tier_base base; /* and the one before */
+    struct digested before;
+    uint8_t same[STATE_BYTES / CHUNK_BYTES / 8];
+};
+
+/* What is the same is looked for as the agent does it: not at all if no CRC is. */
+static void replicate_changed(void *ctx, struct bench_go *go)
+{
+    struct changed *c = ctx;
+    const struct digested now = {c->item.image, c->item.crcs};
+    struct side *side = c->side;
+    c->item.version.step = ++side->item.version.step;
+    bench_start(go);
+    memset(c->same, 0, sizeof(c->same));
+    bool any = same_chunks_possible(&now, &c->before, STATE_BYTES) &&
+               same_chunks(&now, &c->before, STATE_BYTES, c->same, NULL) > 0;
+    c->item.base = any ? &c->base : NULL;
+    bench_check(peer_put(side->other, 1, &c->item, ended, side, &side->outcome), &side->outcome, "put");
+    loop_run(side->loop);
+    bench_stop(go);
+    bench_check(side->outcome.code, &side->outcome, "put");
+}
+
+/* The first bytes have changed, or (stride) one byte in each so many. */
+static void changed_make(struct changed *c, const struct bench *bench, struct side *side, uint64_t bytes,
+                         uint64_t stride)
+{
+    *c = (struct changed){.side = side, .item = side->item, .before = {side->item.image, side->item.crcs}};
+    c->item.image = buffer_shared(bench, STATE_BYTES);
+    c->item.crcs = bench_alloc(chunk_count(STATE_BYTES) * sizeof(*c->item.crcs));
+    memcpy(c->item.image, side->item.image, STATE_BYTES);
+    for (uint64_t i = 0; i < bytes; i += stride) {
+        c->item.image[i] ^= 1;
+    }
+    c->item.root = digest_image(c->item.image, STATE_BYTES, c->item.crcs);
+    c->base = (struct tier_base){.version = {1, 0}, .root = side->item.root, .same = c->same};
+}
+
+static void print_times(const struct bench *bench, const char *id, const char *what, double goal,
+                        const struct bench_way ways[2])
+{
+    bench_print(&(struct bench_row){.id = id,
+                                    .what = what,
+                                    .unit = "ratio of seconds",
+                                    .value = bench_ratio(&ways[1], &ways[0], bench->rounds),
+                                    .better = BENCH_LESS,
+                                    .goal = goal,
+                                    .rounds = bench->rounds,
+                                    .reference = ways[0].name,
+                                    .reference_value = bench_seconds(&ways[0], bench->rounds).median,
+                                    .reference_unit = "s"});
+}
+
+/* `side` has sent its state, which the holder takes for the version before. */
+static void bench_changed(const struct bench *bench, struct side *side)
+{
+    static struct bench_way ways[3];
+    static struct changed part, all;
+    changed_make(&part, bench, side, CHANGED, 1);
+    changed_make(&all, bench, side, STATE_BYTES, CHUNK_BYTES);
+    ways[0] = (struct bench_way){.name = "replica without a base", .run = replicate, .ctx = side};
+    ways[1] = (struct bench_way){.name = "all chunks changed", .run = replicate_changed, .ctx = &all};
+    ways[2] = (struct bench_way){.name = "5 % changed", .run = replicate_changed, .ctx = &part};
+    bench_rounds(bench->rounds, ways, 3);
+    bench_print(
+        &(struct bench_row){.id = "G9.changed",
+                            .what = "bytes sent per byte changed, of a replica of 512 MiB of which 5 % has changed",
+                            .unit = "ratio",
+                            .value = {.median = (double)(STATE_BYTES - part.base.not_sent) / (double)CHANGED},
+                            .better = BENCH_LESS,
+                            .goal = 1.1,
+                            .rounds = bench->rounds,
+                            .reference = "sent of a version whose every chunk has changed",
+                            .reference_value = (double)(STATE_BYTES - all.base.not_sent) / (double)MIB,
+                            .reference_unit = "MiB"});
+    print_times(bench, "G9.all_changed", "replica whose every chunk has changed / the same without a base", 1.02, ways);
+    ways[1] = ways[2];
+    print_times(bench, "G9.changed.time", "replica of which 5 % has changed / of all bytes", NAN, ways);
 }
 
 /* ---- the plain stream ------------------------------------------------------------------------------------------ */
@@ -319,8 +423,9 @@ static void bench_replicate(const struct bench *bench)
                             .reference = ways[1].name,
                             .reference_value = (double)STATE_BYTES / GB / bench_seconds(&ways[1], bench->rounds).median,
                             .reference_unit = "GB/s"});
-    receiver_end(&holder);
     receiver_end(&sink);
+    bench_changed(bench, &side);
+    receiver_end(&holder);
     _exit(EXIT_SUCCESS); /* the session's other end is gone: nothing to close in an orderly way */
 }
 

@@ -27,6 +27,9 @@ struct peer_offer {
     struct hash128 shard;
     uint64_t image_bytes;
     struct hash128 root;
+    struct version base; /* of an offer: part of the copy is the same in this version; VERSION_NONE: there is none */
+    struct hash128 base_root;
+    uint64_t from_base; /* of a copy that has arrived: its bytes that were copied from the base */
 };
 
 struct peers_setup {
@@ -55,12 +58,16 @@ struct peers_setup {
     void (*message)(void *ctx, struct peer *peer, uint16_t type, const void *data, size_t len);
     /* Another agent offers a copy. Fill item (image, crcs, ...) and return TCK_OK to receive it, TCK_ERR_EXIST to
      * acknowledge one that is here already; anything else refuses with err's text. Its chunk CRCs come with the
-     * transfer. */
+     * transfer. With base_image filled in, what is the same in offer->base is copied from there; those bytes may not
+     * be reused before stored. */
     tck_status_t (*offered)(void *ctx, struct peer *from, const struct peer_offer *offer, struct tier_item *item_out,
                             struct error *err);
     /* The offered copy has arrived, and every chunk and the root were checked (or it failed: outcome). Return TCK_OK
      * once the header is written: only then is the copy acknowledged to its owner. */
     tck_status_t (*stored)(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
+    /* A chunk that should be the same in the base does not have the CRC that the offer says: the other agent sends it.
+     */
+    void (*base_bad)(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk);
     /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done, which gets it again. */
     tck_status_t (*pulled)(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
                            struct error *err);

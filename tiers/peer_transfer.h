@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies of shard images between two agents. One machine serves put and get, on both sides:
  *
- *     put   sender: OFFER   receiver: GRANT   sender: chunks   receiver: ACK
+ *     put   sender: OFFER   receiver: GRANT   sender: chunks   receiver: (COPIED, WANT) ACK
  *     get   receiver: PULL  sender: READY     receiver: GRANT  sender: chunks  receiver: ACK
  *
  * The receiver can end a transfer by REFUSE, the sender by CANCEL. A put that is canceled has ended when the receiver
  * has confirmed that by REFUSE: then it writes into its buffer no longer. OFFER and READY carry the chunk CRC table,
- * which must have the announced root; each chunk is checked against it in the pool while the next ones arrive. A
+ * which must have the announced root; each chunk is checked against it in the pool while the next ones arrive. An OFFER
+ * may name a base. If the receiver has it, its GRANT says so, and the pool copies from there what is the same, and
+ * checks it like what is sent. COPIED tells the sender of that, and WANT asks for a chunk that is damaged there. A
  * transfer that has ended gets its last callback only when nothing refers to its buffers any more: no push, no receive,
  * no check.
  *
@@ -15,9 +17,11 @@
 #ifndef TCK_TIERS_PEER_TRANSFER_H
 #define TCK_TIERS_PEER_TRANSFER_H
 
+#include "base/same_chunks.h"
 #include "tiers/peer_internal.h"
 
-#define TRANSFERS_MAX 4096 /* with one peer */
+#define TRANSFERS_MAX   4096 /* with one peer */
+#define PUSHES_PER_PEER 4
 
 enum transfer_state {
     ASKED,  /* OFFER, PULL or READY was sent */
@@ -37,15 +41,23 @@ struct transfer {
     struct tier_item *result; /* own get: the caller's */
     tier_done_fn *done;
     void *ctx;
-    uint32_t count; /* of chunks */
-    uint32_t next_chunk;
-    uint32_t verified; /* chunks checked */
-    uint32_t moving;   /* pushes or receives in flight */
-    uint32_t checking; /* jobs in the pool */
-    bool held;         /* a put's next chunk may not be sent yet */
-    bool canceled;     /* a put: CANCEL was sent or received, or is to answer GRANT; its receiver ends it with REFUSE */
-    bool stalled;      /* a push failed: the other side's reason or the end of the session will follow */
-    uint8_t *seen;     /* one bit per chunk received */
+    uint32_t count;      /* of chunks */
+    uint8_t *todo;       /* one bit per chunk: it is still to be sent, or at the receiver to be copied from the base */
+    uint32_t left;       /* bits of it that are set, */
+    uint32_t next_chunk; /* none of them below this chunk */
+    uint32_t pushed[PUSHES_PER_PEER]; /* the chunks that were sent last, */
+    uint32_t pushes, landed;          /* how many were sent, and have ended */
+    bool has_base;                    /* what is the same in the base is not sent */
+    uint64_t copied;                  /* bytes from the base; at the sender as reported last */
+    uint64_t told_ms;                 /* when the receiver last reported them */
+    uint32_t copying;                 /* jobs in the pool that copy from the base, of those in `checking` */
+    uint32_t verified;                /* chunks checked */
+    uint32_t moving;                  /* pushes or receives in flight */
+    uint32_t checking;                /* jobs in the pool */
+    bool held;                        /* a put's next chunk may not be sent yet */
+    bool canceled; /* a put: CANCEL was sent or received, or is to answer GRANT; its receiver ends it with REFUSE */
+    bool stalled;  /* a push failed: the other side's reason or the end of the session will follow */
+    uint8_t *seen; /* one bit per chunk received */
     uint64_t progress_ms;
     struct error outcome;
 };
@@ -73,6 +85,8 @@ void transfer_give_up(struct transfer *transfer, tck_status_t code, const char *
 
 /* Sends as many chunks as the window allows. */
 void transfers_pump(struct peer *peer);
+/* Begins with as many chunks that are to be copied from the base as are copied at once. */
+void transfer_copy_base(struct transfer *transfer);
 
 /* ---- peer_transfer_send.c ---- */
 
@@ -81,6 +95,8 @@ void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token
 void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root);
 void transfer_send_grant(const struct transfer *transfer);
 void transfer_send_cancel(const struct transfer *transfer);
+void transfer_send_copied(const struct transfer *transfer);
+void transfer_send_want(const struct transfer *transfer, uint32_t chunk);
 /* OFFER, PULL or READY. */
 void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The bytes of transfers: pushing chunks within a window, receiving them, and checking them in the pool. */
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -8,17 +9,20 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#define PUSHES_PER_PEER 4
-#define JOIN_NS         1000000
+#define COPIES_AT_ONCE 4 /* chunks of one transfer that are copied from its base */
+#define JOIN_NS        1000000
 
-/* One chunk's check. Outlives its transfer only if the peers are freed before its done function has run. */
+/* One chunk's check, after it was copied from the base (NULL: it was sent). Outlives its transfer only if the peers are
+ * freed before its done function has run. */
 struct crc_job {
     struct crc_job *next, **at; /* in peers->jobs, while it has its transfer */
     struct transfer *transfer;
     uint32_t index;
-    const uint8_t *data;
+    const uint8_t *base;
+    uint8_t *data;
     size_t len;
     uint32_t crc;
     atomic_bool worked;
@@ -34,7 +38,7 @@ static bool is_paced(const struct transfer *transfer)
 static bool can_push(const struct transfer *transfer)
 {
     return transfer->sending && transfer->state == MOVING && !transfer->stalled && !transfer->canceled &&
-           transfer->next_chunk < transfer->count;
+           transfer->left > 0;
 }
 
 /* Its chunks could be sent, if none of earlier transfers were. One that was not granted yet may still be refused. */
@@ -43,11 +47,28 @@ static bool waits_for_turn(const struct transfer *transfer)
     return transfer->own && can_push(transfer) && transfer->moving == 0;
 }
 
-/* Chunks are counted as if they ended in their order. What was begun later waits for its turn: transfers_pump. */
-static void count_sent(const struct transfer *transfer)
+/* The next chunk that is to be sent or copied; there is one. */
+static uint32_t next_of(struct transfer *transfer)
 {
-    uint32_t chunk = transfer->next_chunk - transfer->moving - 1;
+    while (!bit_is_set(transfer->todo, transfer->next_chunk)) {
+        transfer->next_chunk++;
+    }
+    return transfer->next_chunk;
+}
 
+static uint32_t take_next_of(struct transfer *transfer)
+{
+    uint32_t chunk = next_of(transfer);
+
+    bit_clear(transfer->todo, chunk);
+    transfer->left--;
+    transfer->next_chunk++;
+    return chunk;
+}
+
+/* Chunks are counted as if they ended in their order. What was begun later waits for its turn: transfers_pump. */
+static void count_sent(const struct transfer *transfer, uint32_t chunk)
+{
     progress_add(transfer->item.progress, chunk_size(transfer->offer.image_bytes, chunk));
     for (const struct transfer *later = transfer->next; later != NULL; later = later->next) {
         if (later->peer == transfer->peer && waits_for_turn(later)) {
@@ -60,12 +81,13 @@ static void on_pushed(void *ctx, bool ok)
 {
     struct transfer *transfer = ctx;
     struct peer *peer = transfer->peer;
+    uint32_t chunk = transfer->pushed[transfer->landed++ % PUSHES_PER_PEER];
 
     transfer->moving--;
     peer->pushing--;
     peer->peers->ended_any = true;
     if (ok) {
-        count_sent(transfer);
+        count_sent(transfer, chunk);
         transfer_note_progress(transfer);
     } else {
         transfer->stalled = true;
@@ -74,10 +96,10 @@ static void on_pushed(void *ctx, bool ok)
 }
 
 /* Takes what the next chunk needs, or throttles the transfer. */
-static bool take_next(struct transfer *transfer)
+static bool may_send_next(struct transfer *transfer)
 {
     const struct tier_pace *pace = &transfer->peer->peers->setup.pace;
-    uint32_t bytes = chunk_size(transfer->offer.image_bytes, transfer->next_chunk);
+    uint32_t bytes = chunk_size(transfer->offer.image_bytes, next_of(transfer));
     bool was_held = transfer->held;
 
     transfer->held = is_paced(transfer) && !pace->take(pace->ctx, bytes);
@@ -89,7 +111,7 @@ static bool take_next(struct transfer *transfer)
 
 static void push_next(struct transfer *transfer)
 {
-    struct wire_chunk chunk = {.to_token = transfer->remote_token, .index = transfer->next_chunk};
+    struct wire_chunk chunk = {.to_token = transfer->remote_token, .index = take_next_of(transfer)};
     const uint8_t *data = transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES;
     struct peer *peer = transfer->peer;
     uint8_t header[WIRE_CHUNK_BYTES];
@@ -97,7 +119,7 @@ static void push_next(struct transfer *transfer)
     tck_status_t status;
 
     wire_chunk_encode(&chunk, &w);
-    transfer->next_chunk++;
+    transfer->pushed[transfer->pushes++ % PUSHES_PER_PEER] = chunk.index;
     transfer->moving++;
     peer->pushing++;
     status = link_push(peer->up->bulk->conn, header, sizeof(header), data,
@@ -116,7 +138,7 @@ void transfers_pump(struct peer *peer)
     struct transfer *transfer = peer->peers->transfers;
 
     while (peer->up != NULL && peer->pushing < PUSHES_PER_PEER && transfer != NULL) {
-        if (transfer->peer == peer && can_push(transfer) && take_next(transfer)) {
+        if (transfer->peer == peer && can_push(transfer) && may_send_next(transfer)) {
             push_next(transfer);
         } else {
             transfer = transfer->next;
@@ -131,7 +153,6 @@ void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size
     struct session *session = session_of_bulk(conn);
     struct transfer *transfer;
     struct wire_chunk chunk;
-    uint8_t bit;
 
     (void)ctx;
     if (session == NULL || wire_chunk_decode(header, header_len, &chunk) != TCK_OK) {
@@ -142,11 +163,10 @@ void *transfer_chunk(void *ctx, struct link_conn *conn, const void *header, size
         len != chunk_size(transfer->offer.image_bytes, chunk.index)) {
         return NULL;
     }
-    bit = (uint8_t)(1u << (chunk.index % 8));
-    if ((transfer->seen[chunk.index / 8] & bit) != 0) {
-        return NULL; /* it came already and may be under check */
+    if (bit_is_set(transfer->seen, chunk.index)) {
+        return NULL; /* it came already, or comes from the base, and may be under check */
     }
-    transfer->seen[chunk.index / 8] |= bit;
+    bit_set(transfer->seen, chunk.index);
     transfer->moving++;
     transfer_note_progress(transfer); /* its sender may have held it back until now */
     return transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES;
@@ -156,6 +176,9 @@ static void crc_work(void *ctx)
 {
     struct crc_job *job = ctx;
 
+    if (job->base != NULL) {
+        memcpy(job->data, job->base, job->len);
+    }
     job->crc = crc32c(0, job->data, job->len);
     atomic_store_explicit(&job->worked, true, memory_order_release);
 }
@@ -168,6 +191,31 @@ static void take_job_out(struct crc_job *job)
     }
 }
 
+/* The base has it damaged: it takes its way over the network after all. */
+static void want_chunk(struct transfer *transfer, uint32_t chunk)
+{
+    const struct peers_setup *setup = &transfer->peer->peers->setup;
+    char name[ERROR_TEXT_BYTES];
+
+    transfer_name(transfer, name);
+    log_warn("%s: chunk %u of the version before is damaged here, so it is sent, too", name, chunk);
+    bit_clear(transfer->seen, chunk);
+    transfer_send_want(transfer, chunk);
+    setup->base_bad(setup->ctx, transfer->peer, &transfer->item, chunk);
+}
+
+/* Now and then the sender learns how far this has come: it sees nothing else move. */
+static void count_copied(struct transfer *transfer, uint32_t chunk)
+{
+    uint64_t now_ms = clock_ms();
+
+    transfer->copied += chunk_size(transfer->offer.image_bytes, chunk);
+    if (now_ms - transfer->told_ms >= transfer->peer->peers->setup.heartbeat_ms) {
+        transfer->told_ms = now_ms;
+        transfer_send_copied(transfer);
+    }
+}
+
 static void judge_chunk(struct transfer *transfer, const struct crc_job *job, bool canceled)
 {
     char why[ERROR_TEXT_BYTES];
@@ -177,12 +225,17 @@ static void judge_chunk(struct transfer *transfer, const struct crc_job *job, bo
     }
     if (canceled) {
         transfer_give_up(transfer, TCK_ERR_CANCELED, "the agent is ending");
+    } else if (job->crc != transfer->item.crcs[job->index] && job->base != NULL) {
+        want_chunk(transfer, job->index);
     } else if (job->crc != transfer->item.crcs[job->index]) {
         snprintf(why, sizeof(why), "chunk %u does not match its CRC", job->index);
         transfer_give_up(transfer, TCK_ERR_CORRUPT, why);
         log_error("%s", transfer->outcome.text);
     } else {
         progress_add(transfer->item.progress, chunk_size(transfer->offer.image_bytes, job->index));
+        if (job->base != NULL) {
+            count_copied(transfer, job->index);
+        }
         if (++transfer->verified == transfer->count) {
             transfer_succeed(transfer);
         }
@@ -197,14 +250,17 @@ static void crc_done(void *ctx, bool canceled)
     if (transfer != NULL) {
         take_job_out(job);
         transfer->checking--;
+        transfer->copying -= job->base != NULL;
         transfer->peer->peers->ended_any = true;
         transfer_note_progress(transfer);
         judge_chunk(transfer, job, canceled);
+        transfer_copy_base(transfer);
     }
     free(job);
 }
 
-static void check_chunk(struct transfer *transfer, uint32_t index)
+/* base: where it is to be copied from before. */
+static void check_chunk(struct transfer *transfer, uint32_t index, const uint8_t *base)
 {
     struct peers *peers = transfer->peer->peers;
     struct crc_job *job = calloc(1, sizeof(*job));
@@ -215,6 +271,7 @@ static void check_chunk(struct transfer *transfer, uint32_t index)
     }
     job->transfer = transfer;
     job->index = index;
+    job->base = base;
     job->data = transfer->item.image + (uint64_t)index * CHUNK_BYTES;
     job->len = chunk_size(transfer->offer.image_bytes, index);
     if (pool_submit(peers->setup.pool, crc_work, crc_done, job) != TCK_OK) {
@@ -229,6 +286,17 @@ static void check_chunk(struct transfer *transfer, uint32_t index)
     }
     peers->jobs = job;
     transfer->checking++;
+    transfer->copying += base != NULL;
+}
+
+void transfer_copy_base(struct transfer *transfer)
+{
+    while (!transfer->sending && transfer->state == MOVING && transfer->left > 0 &&
+           transfer->copying < COPIES_AT_ONCE) {
+        uint32_t chunk = take_next_of(transfer);
+
+        check_chunk(transfer, chunk, transfer->item.base_image + (uint64_t)chunk * CHUNK_BYTES);
+    }
 }
 
 void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, size_t header_len, bool ok)
@@ -251,7 +319,7 @@ void transfer_chunk_done(void *ctx, struct link_conn *conn, const void *header, 
     if (ok) {
         transfer_note_progress(transfer);
         failpoint_bytes(copy, chunk, transfer->item.image + (uint64_t)chunk.index * CHUNK_BYTES, 1);
-        check_chunk(transfer, chunk.index);
+        check_chunk(transfer, chunk.index, NULL);
     } else {
         transfer_give_up(transfer, TCK_ERR_UNREACHABLE, "a chunk was cut off");
     }

@@ -62,12 +62,15 @@ struct transfer *transfer_new(struct peer *peer, const struct peer_offer *offer,
     transfer->token = ++peer->peers->last_token;
     transfer->count = chunk_count(offer->image_bytes);
     transfer->progress_ms = clock_ms();
-    if (!sending) {
-        transfer->seen = calloc(transfer->count / 8 + 1, 1);
-        if (transfer->seen == NULL) {
-            free(transfer);
-            return NULL;
-        }
+    transfer->todo = calloc(bits_bytes(transfer->count), 1);
+    transfer->seen = sending ? NULL : calloc(bits_bytes(transfer->count), 1);
+    if (transfer->todo == NULL || (!sending && transfer->seen == NULL)) {
+        transfer_free(transfer);
+        return NULL;
+    }
+    for (uint32_t i = 0; sending && i < transfer->count; i++) {
+        bit_set(transfer->todo, i);
+        transfer->left++;
     }
     return transfer;
 }
@@ -75,6 +78,7 @@ struct transfer *transfer_new(struct peer *peer, const struct peer_offer *offer,
 void transfer_free(struct transfer *transfer)
 {
     free(transfer->seen);
+    free(transfer->todo);
     free(transfer);
 }
 
@@ -140,7 +144,10 @@ void transfers_fail(struct peer *peer, tck_status_t code, const char *why)
 static void finish_stored(struct transfer *transfer)
 {
     const struct peers_setup *setup = &transfer->peer->peers->setup;
-    tck_status_t status = setup->stored(setup->ctx, transfer->peer, &transfer->offer, &transfer->outcome);
+    tck_status_t status;
+
+    transfer->offer.from_base = transfer->copied;
+    status = setup->stored(setup->ctx, transfer->peer, &transfer->offer, &transfer->outcome);
 
     if (transfer->outcome.code != TCK_OK) {
         if (transfer->canceled) {
@@ -220,6 +227,11 @@ static tck_status_t begin(struct peer *peer, uint64_t term, const struct tier_it
                                .root = item->root};
     struct transfer *transfer;
 
+    if (item->base != NULL) {
+        offer.base = item->base->version;
+        offer.base_root = item->base->root;
+        item->base->not_sent = 0;
+    }
     if (peer->up == NULL) {
         return error_set(err, TCK_ERR_UNREACHABLE, "node %s is down", peer->node.name);
     }

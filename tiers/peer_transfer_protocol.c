@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Incoming messages about transfers. */
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "tiers/peer_transfer.h"
 
@@ -29,7 +30,22 @@ static bool start_served(struct transfer *transfer)
     return transfer->state != ENDED;
 }
 
-static void accept_offer(struct transfer *transfer, const uint32_t *crcs)
+/* What the sender says is the same in the base is copied from there, if the owner has it. */
+static void take_base(struct transfer *transfer, const uint8_t *same)
+{
+    transfer->has_base = same != NULL && transfer->item.base_image != NULL;
+    transfer->told_ms = clock_ms();
+    for (uint32_t i = 0; transfer->has_base && i < transfer->count; i++) {
+        if (bit_is_set(same, i)) {
+            bit_set(transfer->todo, i);
+            bit_set(transfer->seen, i);
+            transfer->left++;
+        }
+    }
+}
+
+/* same: NULL if no base is named. */
+static void accept_offer(struct transfer *transfer, const uint32_t *crcs, const uint8_t *same)
 {
     const struct peers_setup *setup = &transfer->peer->peers->setup;
     struct peer *peer = transfer->peer;
@@ -40,8 +56,10 @@ static void accept_offer(struct transfer *transfer, const uint32_t *crcs)
         if (start_served(transfer)) {
             memcpy(transfer->item.crcs, crcs, transfer->count * sizeof(*crcs));
             transfer->state = MOVING;
+            take_base(transfer, same);
             failpoint(copy, granting);
             transfer_send_grant(transfer);
+            transfer_copy_base(transfer);
         }
         return;
     }
@@ -75,7 +93,7 @@ static tck_status_t take_offer(struct peer *peer, const void *data, size_t len)
         transfer_free(transfer);
     } else {
         transfer->remote_token = copy.from_token;
-        accept_offer(transfer, crcs);
+        accept_offer(transfer, crcs, copy.same_bytes > 0 ? copy.same : NULL);
     }
     free(crcs);
     return TCK_OK;
@@ -155,7 +173,7 @@ static tck_status_t take_ready(struct peer *peer, const void *data, size_t len)
     struct transfer *transfer;
     struct wire_copy copy;
 
-    if (wire_copy_decode(data, len, &copy) != TCK_OK || copy.crcs_bytes == 0) {
+    if (wire_copy_decode(data, len, &copy) != TCK_OK || copy.crcs_bytes == 0 || copy.same_bytes > 0) {
         return TCK_ERR_PROTO;
     }
     transfer = transfer_find_live(peer, copy.to_token, false);
@@ -171,6 +189,19 @@ static tck_status_t take_ready(struct peer *peer, const void *data, size_t len)
     return TCK_OK;
 }
 
+/* The receiver has the base: what is the same there is not sent. */
+static void skip_same(struct transfer *transfer)
+{
+    transfer->has_base = true;
+    for (uint32_t i = 0; i < transfer->count; i++) {
+        if (bit_is_set(transfer->item.base->same, i)) {
+            bit_clear(transfer->todo, i);
+            transfer->left--;
+            transfer->item.base->not_sent += chunk_size(transfer->offer.image_bytes, i);
+        }
+    }
+}
+
 static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
 {
     struct transfer *transfer;
@@ -184,8 +215,11 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
         transfer_send_end(peer, WIRE_CANCEL, grant.from_token, TCK_ERR_CANCELED, "the sender has given it up");
         return TCK_OK;
     }
-    if (transfer->state != ASKED) {
+    if (transfer->state != ASKED || (grant.has_base && transfer->item.base == NULL)) {
         return TCK_ERR_PROTO;
+    }
+    if (grant.has_base) {
+        skip_same(transfer);
     }
     transfer->remote_token = grant.from_token;
     transfer->state = MOVING;
@@ -194,6 +228,58 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
     if (transfer->canceled) {
         transfer_send_cancel(transfer);
     }
+    transfers_pump(peer);
+    return TCK_OK;
+}
+
+static tck_status_t take_copied(struct peer *peer, const void *data, size_t len)
+{
+    struct transfer *transfer;
+    struct wire_copied copied;
+
+    if (wire_copied_decode(data, len, &copied) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    transfer = transfer_find_live(peer, copied.to_token, true);
+    if (transfer == NULL) {
+        return TCK_OK;
+    }
+    if (!transfer->has_base || copied.bytes < transfer->copied || copied.bytes > transfer->item.base->not_sent) {
+        return TCK_ERR_PROTO;
+    }
+    progress_add(transfer->item.progress, copied.bytes - transfer->copied);
+    transfer->copied = copied.bytes;
+    transfer_note_progress(transfer);
+    return TCK_OK;
+}
+
+/* Whether the receiver was to copy this chunk from the base. It asks for each once, when it has found it damaged. */
+static bool may_want(const struct transfer *transfer, uint32_t chunk)
+{
+    return transfer->has_base && chunk < transfer->count && bit_is_set(transfer->item.base->same, chunk) &&
+           !bit_is_set(transfer->todo, chunk);
+}
+
+static tck_status_t take_want(struct peer *peer, const void *data, size_t len)
+{
+    struct transfer *transfer;
+    struct wire_chunk want;
+
+    if (wire_chunk_decode(data, len, &want) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    transfer = transfer_find_live(peer, want.to_token, true);
+    if (transfer == NULL) {
+        return TCK_OK;
+    }
+    if (!may_want(transfer, want.index)) {
+        return TCK_ERR_PROTO;
+    }
+    bit_set(transfer->todo, want.index);
+    transfer->left++;
+    transfer->next_chunk = want.index < transfer->next_chunk ? want.index : transfer->next_chunk;
+    transfer->item.base->not_sent -= chunk_size(transfer->offer.image_bytes, want.index);
+    transfer_note_progress(transfer);
     transfers_pump(peer);
     return TCK_OK;
 }
@@ -211,7 +297,7 @@ static tck_status_t handle_ack(struct peer *peer, const void *data, size_t len)
     if (transfer == NULL) {
         return TCK_OK;
     }
-    if (transfer->state == MOVING && transfer->next_chunk < transfer->count) {
+    if (transfer->state == MOVING && transfer->left > 0) {
         return TCK_ERR_PROTO;
     }
     if (hash128_is(ack.root, transfer->offer.root)) {
@@ -255,6 +341,10 @@ tck_status_t transfer_handle_message(struct peer *peer, enum wire_kind kind, con
     case WIRE_REFUSE:
     case WIRE_CANCEL:
         return handle_end(peer, kind == WIRE_REFUSE, data, len);
+    case WIRE_COPIED:
+        return take_copied(peer, data, len);
+    case WIRE_WANT:
+        return take_want(peer, data, len);
     default:
         return TCK_ERR_PROTO;
     }

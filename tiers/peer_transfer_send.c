@@ -37,7 +37,10 @@ void transfer_send_grant(const struct transfer *transfer)
 {
     struct writer w = writer_new(0);
 
-    wire_grant_encode(&(struct wire_grant){.to_token = transfer->remote_token, .from_token = transfer->token}, &w);
+    wire_grant_encode(&(struct wire_grant){.to_token = transfer->remote_token,
+                                           .from_token = transfer->token,
+                                           .has_base = transfer->has_base},
+                      &w);
     send_writer(transfer->peer, WIRE_GRANT, &w);
 }
 
@@ -47,12 +50,32 @@ void transfer_send_cancel(const struct transfer *transfer)
     transfer_send_end(transfer->peer, WIRE_CANCEL, transfer->remote_token, TCK_ERR_CANCELED, "its version is over");
 }
 
+void transfer_send_copied(const struct transfer *transfer)
+{
+    struct writer w = writer_new(0);
+
+    wire_copied_encode(&(struct wire_copied){.to_token = transfer->remote_token, .bytes = transfer->copied}, &w);
+    send_writer(transfer->peer, WIRE_COPIED, &w);
+}
+
+void transfer_send_want(const struct transfer *transfer, uint32_t chunk)
+{
+    struct writer w = writer_new(0);
+
+    wire_chunk_encode(&(struct wire_chunk){.to_token = transfer->remote_token, .index = chunk}, &w);
+    send_writer(transfer->peer, WIRE_WANT, &w);
+}
+
 void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind)
 {
     struct wire_copy copy = {
         .to_token = transfer->remote_token, .from_token = transfer->token, .offer = transfer->offer};
     struct writer w = writer_new(PEER_MESSAGE_MAX);
 
+    if (kind == WIRE_OFFER && transfer->item.base != NULL) {
+        copy.same = transfer->item.base->same;
+        copy.same_bytes = bits_bytes(transfer->count);
+    }
     wire_copy_encode(&copy, &w);
     if (kind != WIRE_PULL) {
         wire_crcs_encode(transfer->item.crcs, chunk_count(transfer->offer.image_bytes), &w);

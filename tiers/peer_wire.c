@@ -2,6 +2,8 @@
  * The messages between agents: the rules that their tables cannot express. */
 #include "tiers/peer_wire.h"
 
+#include "base/same_chunks.h"
+
 #include <stdlib.h>
 
 uint8_t wire_kind_of(const void *data, size_t len)
@@ -48,10 +50,18 @@ static size_t crcs_bytes(const struct wire_copy *m)
     return chunk_count(m->offer.image_bytes) * sizeof(uint32_t);
 }
 
+/* Only an offer, which has a table, names a base. */
+static bool base_is_valid(const struct wire_copy *m)
+{
+    bool none = version_none(m->offer.base);
+    return none ? m->same_bytes == 0
+                : m->same_bytes == bits_bytes(chunk_count(m->offer.image_bytes)) && m->crcs_bytes > 0;
+}
+
 static bool copy_is_valid(const struct wire_copy *m)
 {
     return m->offer.image_bytes > 0 && m->offer.image_bytes <= WIRE_IMAGE_MAX &&
-           (m->crcs_bytes == 0 || m->crcs_bytes == crcs_bytes(m));
+           (m->crcs_bytes == 0 || m->crcs_bytes == crcs_bytes(m)) && base_is_valid(m);
 }
 
 void wire_crcs_encode(const uint32_t *crcs, uint32_t count, struct writer *w)

@@ -10,7 +10,7 @@
 #include "base/schema.h"
 #include "tiers/peer.h"
 
-#define PEER_FORMAT        14
+#define PEER_FORMAT        15
 #define WIRE_MAGIC         UINT32_C(0x70636b74)    /* "tkcp" */
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */
@@ -33,6 +33,8 @@ enum wire_kind {
     WIRE_ACK,       /* struct wire_ack: the receiver has it, verified */
     WIRE_REFUSE,    /* struct wire_end: the receiver has given it up */
     WIRE_CANCEL,    /* struct wire_end: the sender has given it up */
+    WIRE_COPIED,    /* struct wire_copied: how far the receiver has come with what it copies from the base */
+    WIRE_WANT,      /* struct wire_chunk: the base has this chunk damaged there, so it has to be sent, too */
 };
 
 enum wire_role { WIRE_CONTROL = 1, WIRE_BULK };
@@ -92,11 +94,11 @@ SCHEMA_STRUCT(wire_proof, PEER_PROOF_FIELDS)
     F(str, job, CONFIG_NAME)
 SCHEMA_STRUCT(wire_mismatch, PEER_MISMATCH_FIELDS)
 
-#define PEER_PART_FIELDS(F)                          \
-    F(choice, enum wire_kind, kind, WIRE_CANCEL + 1) \
-    F(u16, type)  /* of a WIRE_MESSAGE */            \
-    F(u32, total) /* of the whole payload */         \
-    F(u32, offset)                                   \
+#define PEER_PART_FIELDS(F)                        \
+    F(choice, enum wire_kind, kind, WIRE_WANT + 1) \
+    F(u16, type)  /* of a WIRE_MESSAGE */          \
+    F(u32, total) /* of the whole payload */       \
+    F(u32, offset)                                 \
     F(rest, uint8_t, data, len)
 SCHEMA_STRUCT(wire_part, PEER_PART_FIELDS)
 
@@ -104,22 +106,28 @@ SCHEMA_STRUCT(wire_part, PEER_PART_FIELDS)
 struct wire_copy {
     uint64_t to_token, from_token; /* to_token 0 in a request */
     struct peer_offer offer;
+    uint32_t same_bytes; /* 0, or of a bit per chunk: whether it is the same in offer.base */
+    const uint8_t *same;
     size_t crcs_bytes; /* 0, or of chunk_count(image_bytes) u32 */
     const uint8_t *crcs;
 };
-#define PEER_COPY_FIELDS(F)   \
-    F(u64, to_token)          \
-    F(u64, from_token)        \
-    F(u64, offer.term)        \
-    F(version, offer.version) \
-    F(hash128, offer.shard)   \
-    F(u64, offer.image_bytes) \
-    F(hash128, offer.root)    \
+#define PEER_COPY_FIELDS(F)                 \
+    F(u64, to_token)                        \
+    F(u64, from_token)                      \
+    F(u64, offer.term)                      \
+    F(version, offer.version)               \
+    F(hash128, offer.shard)                 \
+    F(u64, offer.image_bytes)               \
+    F(hash128, offer.root)                  \
+    F(version, offer.base)                  \
+    F(hash128, offer.base_root)             \
+    F(view, u32, same_bytes, uint8_t, same) \
     F(rest, uint8_t, crcs, crcs_bytes)
 
 #define PEER_GRANT_FIELDS(F) \
     F(u64, to_token)         \
-    F(u64, from_token)
+    F(u64, from_token)       \
+    F(bool, has_base) /* what is the same in the base is not to be sent */
 SCHEMA_STRUCT(wire_grant, PEER_GRANT_FIELDS)
 
 #define PEER_ACK_FIELDS(F) \
@@ -136,6 +144,12 @@ SCHEMA_STRUCT(wire_end, PEER_END_FIELDS)
     F(u64, to_token)         \
     F(u32, index)
 SCHEMA_STRUCT(wire_chunk, PEER_CHUNK_FIELDS)
+
+#define PEER_COPIED_FIELDS(F) \
+    F(u64, to_token)          \
+    F(u64, bytes) /* so far */
+SCHEMA_STRUCT(wire_copied, PEER_COPIED_FIELDS)
+
 enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
 
 /* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
@@ -149,7 +163,8 @@ enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
     M(grant, PEER_GRANT_FIELDS, schema_any)                 \
     M(ack, PEER_ACK_FIELDS, schema_any)                     \
     M(end, PEER_END_FIELDS, schema_any)                     \
-    M(chunk, PEER_CHUNK_FIELDS, schema_any)
+    M(chunk, PEER_CHUNK_FIELDS, schema_any)                 \
+    M(copied, PEER_COPIED_FIELDS, schema_any)
 #define PEER_DECLARE(name, FIELDS, is_valid) SCHEMA_DECLARE(wire_##name)
 PEER_MESSAGES(PEER_DECLARE)
 #undef PEER_DECLARE

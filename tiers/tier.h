@@ -12,6 +12,15 @@
 #include "base/pool.h"
 #include "base/progress.h"
 
+/* An older version of the same shard that the receiver of a put should have already. What is the same in both is copied
+ * from that one there, if it has it with this root, and else sent like the rest. */
+struct tier_base {
+    struct version version;
+    struct hash128 root;
+    const uint8_t *same; /* one bit per chunk: whether its bytes are equal in both versions (base/same_chunks.h) */
+    uint64_t not_sent;   /* filled in when done: the bytes that the receiver has copied from it */
+};
+
 /* One version of one shard, in a slot. */
 struct tier_item {
     struct version version;
@@ -21,6 +30,8 @@ struct tier_item {
     uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
     struct hash128 root;       /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
     struct progress *progress; /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
+    struct tier_base *base;    /* put to a peer: the caller's until done; NULL: none */
+    const uint8_t *base_image; /* of an offered copy: where its base is here; NULL: all of it has to be sent */
 };
 
 /* Throttles puts, so that they disturb the training as little as possible. All in the loop's thread. */

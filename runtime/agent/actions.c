@@ -19,6 +19,7 @@
 #include "base/failpoint.h"
 #include "base/message.h"
 #include "base/pool.h"
+#include "base/same_chunks.h"
 #include "tiers/peer.h"
 #include "tiers/segment.h"
 
@@ -152,6 +153,12 @@ struct replica_op {
     struct term_context *tc;
     struct tier_item item;
     uint32_t node, shard, slot;
+    /* What is the same in the base is found before the copy is offered. */
+    struct tier_base base;
+    struct digested of_item, of_base;
+    uint32_t base_slot; /* has a pin while they are compared */
+    uint8_t *same;
+    uint64_t same_bytes;
 };
 
 static void pin(struct term_context *tc, uint32_t slot, enum event_type type)
@@ -172,24 +179,125 @@ static void replica_event(struct term_context *tc, const struct replica_op *op, 
     driver_step_node(tc, &event);
 }
 
+/* The copy has ended, or cannot be offered. */
+static void replica_end(struct replica_op *op, bool ok, enum refusal refusal)
+{
+    struct slot_ops *slot_ops = op->tc->needs.agent->slot_ops;
+    moving_end(&op->moving);
+    replica_event(op->tc, op, ok, refusal);
+    pin(op->tc, op->slot, EVENT_UNPIN);
+    free(op->same);
+    free(op);
+    slot_op_end(slot_ops);
+}
+
 static void replica_done(void *ctx, const struct error *outcome)
 {
     struct replica_op *op = ctx;
-    struct slot_ops *slot_ops = op->tc->needs.agent->slot_ops;
+    struct tally *tally = &op->tc->needs.agent->tally;
     bool ok = outcome->code == TCK_OK;
     failpoint(copy, acked);
-    op->tc->needs.agent->tally.copied_bytes += ok ? op->item.image_bytes : 0;
+    tally->copied_bytes += ok ? op->item.image_bytes - op->base.not_sent : 0;
+    tally->unchanged_out_bytes += ok ? op->base.not_sent : 0;
     if (!ok) {
         log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s %s: %s", op->item.version.term,
                  op->item.version.step, op->tc->world.nodes[op->node].name,
                  outcome->code == TCK_ERR_CANCELED ? "was canceled" : "failed", outcome->text);
     }
     pacing_end(op->tc->needs.agent->pacing, LANE_COPIES);
-    moving_end(&op->moving);
-    replica_event(op->tc, op, ok, ok ? REFUSAL_NONE : replica_refusal(outcome->code));
-    pin(op->tc, op->slot, EVENT_UNPIN);
-    free(op);
-    slot_op_end(slot_ops);
+    replica_end(op, ok, ok ? REFUSAL_NONE : replica_refusal(outcome->code));
+}
+
+static void offer(struct replica_op *op)
+{
+    struct term_context *tc = op->tc;
+    struct pacing *pacing = tc->needs.agent->pacing;
+    struct error err;
+    op->item.base = op->same_bytes > 0 ? &op->base : NULL;
+    pacing_begin(pacing, LANE_COPIES, op->item.version, op->item.image_bytes - op->same_bytes);
+    peer_messages_show_decision(tc, op->node); /* it may have freed the slot that the copy needs there */
+    if (tc->peers[op->node] == NULL ||
+        peer_put(tc->peers[op->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
+        pacing_end(pacing, LANE_COPIES);
+        replica_end(op, false, REFUSAL_HOLDER_LOST);
+    }
+}
+
+/* ---- what has not changed ------------------------------------------------------------------------------------ */
+
+static struct unchanged *unchanged_of(const struct replica_op *op)
+{
+    uint32_t k;
+    return &term_context_slot(op->tc, op->slot, &k)->unchanged;
+}
+
+/* Whether this version was compared with this base already: the bits are in op->same then. */
+static bool is_compared(struct replica_op *op)
+{
+    const struct unchanged *u = unchanged_of(op);
+    bool known = version_is(u->version, op->item.version) && version_is(u->base, op->base.version) &&
+                 hash128_is(u->root, op->item.root) && hash128_is(u->base_root, op->base.root);
+    if (known) {
+        memcpy(op->same, u->same, bits_bytes(chunk_count(op->item.image_bytes)));
+        op->same_bytes = u->bytes;
+    }
+    return known;
+}
+
+/* Without memory, the next attempt compares them again. */
+static void keep_compared(const struct replica_op *op)
+{
+    struct unchanged *u = unchanged_of(op);
+    size_t len = bits_bytes(chunk_count(op->item.image_bytes));
+    uint8_t *same = u->same != NULL ? u->same : malloc(len);
+    if (same == NULL) {
+        return;
+    }
+    memcpy(same, op->same, len);
+    *u = (struct unchanged){.version = op->item.version,
+                            .base = op->base.version,
+                            .root = op->item.root,
+                            .base_root = op->base.root,
+                            .same = same,
+                            .bytes = op->same_bytes};
+}
+
+static void compare_work(void *ctx)
+{
+    struct replica_op *op = ctx;
+    op->same_bytes = same_chunks(&op->of_item, &op->of_base, op->item.image_bytes, op->same, &op->moving.progress);
+}
+
+static void compare_done(void *ctx, bool canceled)
+{
+    struct replica_op *op = ctx;
+    pin(op->tc, op->base_slot, EVENT_UNPIN);
+    if (canceled) {
+        replica_end(op, false, REFUSAL_HOLDER_LOST);
+    } else {
+        keep_compared(op);
+        offer(op);
+    }
+}
+
+/* Compares the slot with its base in the pool, and offers it then. False: it can be offered at once, as a whole or with
+ * what is known. If everything has changed, that is seen without reading the images. */
+static bool compare(struct replica_op *op, uint32_t base_slot)
+{
+    struct term_context *tc = op->tc;
+    const struct slot *base = node_slot(tc->node, base_slot);
+    uint32_t k;
+    struct local_shard *d = term_context_slot(tc, base_slot, &k);
+    op->of_item = (struct digested){op->item.image, op->item.crcs};
+    op->of_base = (struct digested){segment_image(d->segment, k), segment_crcs(d->segment, k)};
+    if (!same_chunks_possible(&op->of_item, &op->of_base, op->item.image_bytes)) {
+        return false;
+    }
+    op->same = calloc(bits_bytes(chunk_count(op->item.image_bytes)), 1);
+    op->base = (struct tier_base){.version = base->version, .root = base->root, .same = op->same};
+    op->base_slot = base_slot;
+    return op->same != NULL && !is_compared(op) &&
+           pool_submit(tc->needs.agent->pool, compare_work, compare_done, op) == TCK_OK;
 }
 
 static void replicate(struct term_context *tc, const struct action *a)
@@ -197,37 +305,36 @@ static void replicate(struct term_context *tc, const struct action *a)
     uint32_t k;
     struct local_shard *d = term_context_slot(tc, a->slot, &k);
     struct replica_op *op = calloc(1, sizeof(*op));
-    struct error err = {.code = TCK_ERR_NOMEM};
-    slot_op_begin(tc->needs.agent->slot_ops);
-    pin(tc, a->slot, EVENT_PIN);
-    if (op != NULL) {
-        *op = (struct replica_op){.moving = {.slot = a->slot, .node = a->node, .version = a->version},
-                                  .tc = tc,
-                                  .node = a->node,
-                                  .shard = a->shard,
-                                  .slot = a->slot};
-        op->item = (struct tier_item){.version = a->version,
-                                      .shard = segment_info(d->segment).shard,
-                                      .image_bytes = segment_info(d->segment).image_bytes,
-                                      .image = segment_image(d->segment, k),
-                                      .crcs = segment_crcs(d->segment, k),
-                                      .root = node_slot(tc->node, a->slot)->root,
-                                      .progress = &op->moving.progress};
-    }
-    pacing_begin(tc->needs.agent->pacing, LANE_COPIES, a->version, segment_info(d->segment).image_bytes);
-    peer_messages_show_decision(tc, a->node); /* it may have freed the slot that the copy needs there */
-    if (op == NULL || tc->peers[a->node] == NULL ||
-        peer_put(tc->peers[a->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
-        struct replica_op failed = op != NULL ? *op : (struct replica_op){.node = a->node, .shard = a->shard};
-        failed.item.version = a->version;
-        free(op);
-        pacing_end(tc->needs.agent->pacing, LANE_COPIES);
+    if (op == NULL) {
+        struct replica_op failed = {.node = a->node, .shard = a->shard, .item.version = a->version};
         replica_event(tc, &failed, false, REFUSAL_HOLDER_LOST);
-        pin(tc, a->slot, EVENT_UNPIN);
-        slot_op_end(tc->needs.agent->slot_ops);
+        if (a->base_slot != NONE32) {
+            pin(tc, a->base_slot, EVENT_UNPIN);
+        }
         return;
     }
+    slot_op_begin(tc->needs.agent->slot_ops);
+    pin(tc, a->slot, EVENT_PIN);
+    *op = (struct replica_op){.moving = {.slot = a->slot, .node = a->node, .version = a->version},
+                              .tc = tc,
+                              .node = a->node,
+                              .shard = a->shard,
+                              .slot = a->slot};
+    op->item = (struct tier_item){.version = a->version,
+                                  .shard = segment_info(d->segment).shard,
+                                  .image_bytes = segment_info(d->segment).image_bytes,
+                                  .image = segment_image(d->segment, k),
+                                  .crcs = segment_crcs(d->segment, k),
+                                  .root = node_slot(tc->node, a->slot)->root,
+                                  .progress = &op->moving.progress};
     moving_begin(tc, &op->moving);
+    if (a->base_slot != NONE32 && compare(op, a->base_slot)) {
+        return;
+    }
+    if (a->base_slot != NONE32) {
+        pin(tc, a->base_slot, EVENT_UNPIN);
+    }
+    offer(op);
 }
 
 static void cancel_copy(struct term_context *tc, const struct action *a)

@@ -397,8 +397,21 @@ static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_of
 {
     struct agent *agent = ctx;
     tck_status_t status = replica_handle_stored(&agent->replicas, from, offer, outcome);
-    agent->tally.received_bytes += status == TCK_OK ? offer->image_bytes : 0;
+    agent->tally.received_bytes += status == TCK_OK ? offer->image_bytes - offer->from_base : 0;
+    agent->tally.unchanged_in_bytes += status == TCK_OK ? offer->from_base : 0;
     return status;
+}
+
+static void on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
+{
+    const struct agent *agent = ctx;
+    struct segment *segment;
+    uint32_t k;
+    struct error why;
+    (void)from;
+    if (replica_base_is_bad(&agent->replicas, item, chunk, &segment, &k, &why)) {
+        scrub_drop_copy(agent->scrub, segment, k, why.text);
+    }
 }
 
 static tck_status_t on_pull(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
@@ -500,6 +513,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .message = on_message,
         .offered = on_offer,
         .stored = on_stored,
+        .base_bad = on_base_bad,
         .pulled = on_pull,
         .pull_done = on_pull_done,
     };

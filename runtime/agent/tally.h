@@ -20,7 +20,9 @@ struct tally {
     uint64_t stage_wall_ms[TALLY_STAGES];   /* when the last one did; 0: none did */
     uint64_t digested_bytes;                /* of shards that trainers have saved */
     uint64_t copied_bytes;                  /* sent to the nodes that hold copies, and acknowledged */
+    uint64_t unchanged_out_bytes;           /* of these copies that were not sent: the nodes had them in their bases */
     uint64_t received_bytes;                /* of copies that this node holds for others */
+    uint64_t unchanged_in_bytes;            /* of these that were not sent: this node had them in the copies' bases */
     uint64_t pulled_bytes;                  /* sent to nodes that have asked for a copy */
     struct version draining;                /* VERSION_NONE: nothing is */
     uint64_t drain_attempt;

@@ -26,7 +26,7 @@ static inline void bit_set(uint8_t *bits, uint32_t i)
 
 static inline void bit_clear(uint8_t *bits, uint32_t i)
 {
-    bits[i / 8] &= (uint8_t)~(1u << i % 8);
+    bits[i / 8] &= (uint8_t) ~(1u << i % 8);
 }
 
 /* An image with its table of CRCs. */

@@ -32,12 +32,26 @@ static bool must_wait(struct node *n, uint32_t slot, uint32_t holder)
     return false;
 }
 
+/* The slot with the base of this one's version, with a pin while it is read; NONE32 if it is not whole here. */
+static uint32_t pin_base(struct node *n, uint32_t slot)
+{
+    struct version committed = n->decision.watermark;
+    uint32_t base = node_slot_of(n, n->slots[slot].shard, committed);
+    bool older = version_cmp(committed, n->slots[slot].version) < 0;
+    if (base == NONE32 || !older || n->slots[base].state != SLOT_VERIFIED) {
+        return NONE32;
+    }
+    n->slots[base].pins++;
+    return base;
+}
+
 static void replicate(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
 {
     const struct node_shard *shard = node_shard_of_slot(n, slot);
     n->copies[slot][holder].state = COPY_SENDING;
     struct action *a = action_add(out, ACTION_REPLICATE);
     a->slot = slot;
+    a->base_slot = pin_base(n, slot);
     a->node = shard->holders[holder];
     a->shard = shard->world_shard;
     a->version = n->slots[slot].version;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * When a node sends which version to a holder. A holder has room for one version beside the newest committed one
  * (HELD_SLOTS), so it gets the versions of a shard one after the other, the oldest first, and the next one when the one
- * before is decided. If some nodes sent the older and others the newer version first, neither could be completed. */
+ * before is decided. If some nodes sent the older and others the newer version first, neither could be completed.
+ *
+ * That committed version is the base of the next one: chunks that are the same in both need not be sent. Every holder
+ * has acknowledged it with this node's root, or has been given a copy of it by a recovery. A holder that has it no
+ * longer, or with another root, is sent everything (replica_receive.c). */
 #ifndef TCK_CORE_NODE_COPIES_H
 #define TCK_CORE_NODE_COPIES_H
 

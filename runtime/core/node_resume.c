@@ -5,7 +5,7 @@
 
 static struct slot slot_taken_over(const struct slot *found)
 {
-    struct slot s = {.shard = found->shard, .state = SLOT_FREE, .from = NONE32};
+    struct slot s = {.shard = found->shard, .state = SLOT_FREE, .from = NONE32, .base = NONE32};
     s.withheld = found->withheld && found->state == SLOT_FREE;
     if (found->state != SLOT_RECEIVING && found->state != SLOT_FREE) {
         s.state = found->state;

@@ -92,6 +92,7 @@ void node_free_slot(struct node *n, uint32_t slot, struct actions *out)
     s->to_storage = false;
     s->undigested = false;
     s->from = NONE32;
+    s->base = NONE32;
     memset(n->copies[slot], 0, sizeof(n->copies[slot]));
 }
 
@@ -112,6 +113,14 @@ void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out)
     bool at_rest = s->state == SLOT_VERIFIED || (s->state == SLOT_SEALED && s->undigested);
     if (s->doomed && at_rest && s->pins == 0 && !is_drained(n, slot)) {
         node_free_slot(n, slot, out);
+    }
+}
+
+void node_unpin_slot(struct node *n, uint32_t slot, struct actions *out)
+{
+    if (n->slots[slot].pins > 0) {
+        n->slots[slot].pins--;
+        node_free_if_unused(n, slot, out);
     }
 }
 

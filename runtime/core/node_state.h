@@ -87,6 +87,8 @@ void node_free_slot(struct node *n, uint32_t slot, struct actions *out);
 void node_quarantine_slot(struct node *n, uint32_t slot, struct actions *out);
 /* Frees a doomed slot unless it is still written or read, or, at an owner, drained. */
 void node_free_if_unused(struct node *n, uint32_t slot, struct actions *out);
+/* One reader of the slot has ended. */
+void node_unpin_slot(struct node *n, uint32_t slot, struct actions *out);
 /* How many slots of the shard this node needs. */
 uint32_t node_slots_needed(const struct node *n, uint32_t shard);
 /* How many slots of the shard this node uses: those that it needs and, as far as there are more, one instead of each

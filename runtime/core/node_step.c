@@ -96,14 +96,6 @@ static void verified(struct node *n, const struct event *e, struct actions *out)
     }
 }
 
-static void unpin(struct node *n, uint32_t slot, struct actions *out)
-{
-    if (n->slots[slot].pins > 0) {
-        n->slots[slot].pins--;
-        node_free_if_unused(n, slot, out);
-    }
-}
-
 static void writer_gone(struct node *n, const struct event *e, struct actions *out)
 {
     const struct slot *s = &n->slots[e->slot];
@@ -122,7 +114,7 @@ static void slot_event(struct node *n, const struct event *e, struct actions *ou
     } else if (e->type == EVENT_PIN) {
         n->slots[e->slot].pins++;
     } else if (e->type == EVENT_UNPIN) {
-        unpin(n, e->slot, out);
+        node_unpin_slot(n, e->slot, out);
     } else if (e->type == EVENT_WRITER_GONE) {
         writer_gone(n, e, out);
     } else if (e->type == EVENT_GIVE_BACK) {

@@ -86,6 +86,7 @@ const char *refusal_text(enum refusal refusal)
 struct action *action_add(struct actions *out, enum action_type type)
 {
     struct action *a = &out->items[out->count++];
-    *a = (struct action){.type = type, .node = NONE32, .rank = NONE32, .shard = NONE32, .slot = NONE32};
+    *a = (struct action){
+        .type = type, .node = NONE32, .rank = NONE32, .shard = NONE32, .slot = NONE32, .base_slot = NONE32};
     return a;
 }

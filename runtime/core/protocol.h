@@ -119,7 +119,8 @@ enum event_type {
     EVENT_TAKE_BACK, /* slot: its pages are there again */
     EVENT_FETCH,     /* shard, version: recovery wants a slot to receive this version into (ends with EVENT_VERIFIED) */
     /* node machine, from other nodes */
-    EVENT_OFFER,        /* node, shard, version, root: an owner wants a copy stored here */
+    EVENT_OFFER,        /* node, shard, version, root, base, base_root: an owner wants a copy stored here, and has the
+                           base, too (VERSION_NONE: none) */
     EVENT_REPLICA,      /* node, shard, version, root, ok, refusal: the outcome of our ACTION_REPLICATE */
     EVENT_NODE_DOWN,    /* node: it has been down for longer than an agent needs to come back */
     EVENT_NODE_UP,      /* node */
@@ -146,7 +147,8 @@ struct event {
     struct version version;  /* BEGIN, SEAL, ABANDON: step only */
     struct version floor;    /* FETCH: never given up for it (struct recovery_spared) */
     struct version fallback; /* FETCH: given up last */
-    struct hash128 root, layout;
+    struct version base;     /* OFFER */
+    struct hash128 root, base_root, layout;
     uint64_t attempt, bytes;
     bool ok, to_storage, last, waits;
     enum refusal refusal;
@@ -162,10 +164,13 @@ enum action_type {
     ACTION_WRITE_HEADER, /* slot: its state or version changed, or its version is committed now; write the header before
                             carrying out later actions */
     ACTION_VERIFY,       /* slot, version: compute the digests, then EVENT_VERIFIED */
-    ACTION_REPLICATE,    /* slot, node, shard, version: send it there, then EVENT_REPLICA */
+    ACTION_REPLICATE,    /* slot, base_slot, node, shard, version: send it there, then EVENT_REPLICA. base_slot: of a
+                             version that this node should have already, with a pin that EVENT_UNPIN removes once the
+                             two were compared; NONE32: there is none */
     ACTION_CANCEL_COPY,  /* slot, node, shard, version: stop sending it there; then EVENT_REPLICA, as without this */
-    ACTION_STORE, /* slot, node, shard, version, root: receive the offered copy into this slot, check it against root,
-                     then EVENT_VERIFIED */
+    ACTION_STORE, /* slot, base_slot, node, shard, version, root: receive the offered copy into this slot, check it
+                     against root, then EVENT_VERIFIED. base_slot: its base, which stays until then; NONE32: it is
+                     not here, so all of the copy has to be sent */
     ACTION_REJECT_OFFER,  /* node, shard, version, refusal */
     ACTION_ACK_OFFER,     /* node, shard, version, root: the copy is here and verified */
     ACTION_FETCH_SLOT,    /* slot, shard, version, ok: answer to EVENT_FETCH. ok: it is here already, in this slot;
@@ -189,7 +194,7 @@ enum stage { STAGE_PROTECTED, STAGE_COMMITTED, STAGE_PUBLISHED, STAGE_FAILED };
 
 struct action {
     enum action_type type;
-    uint32_t node, rank, slot;
+    uint32_t node, rank, slot, base_slot;
     uint32_t shard; /* index in the world */
     uint32_t count;
     struct version version;

@@ -27,6 +27,7 @@ static void acknowledge(const struct node *n, uint32_t slot, uint32_t node, stru
 static void receive(struct node *n, uint32_t slot, const struct event *e, uint32_t from, struct actions *out)
 {
     n->slots[slot].from = from;
+    n->slots[slot].base = NONE32;
     n->slots[slot].root = e->root;
     node_set_slot(n, slot, SLOT_RECEIVING, e->version, out);
 }
@@ -43,6 +44,34 @@ static void offer_known(struct node *n, uint32_t slot, const struct event *e, st
         acknowledge(n, slot, e->node, out);
     } else {
         reject(e, e->shard, e->node, REFUSAL_CORRUPT, out);
+    }
+}
+
+/* The slot with the offered copy's base, NONE32 if the base is not here or is not what the sender has: the same version
+ * has another root where twins differ. */
+static uint32_t base_here(const struct node *n, uint32_t shard, const struct event *e)
+{
+    uint32_t base = version_none(e->base) ? NONE32 : node_slot_of(n, shard, e->base);
+    bool same = base != NONE32 && hash128_is(n->slots[base].root, e->base_root);
+    return same && n->slots[base].state == SLOT_VERIFIED ? base : NONE32;
+}
+
+/* The base's slot stays until the copy has arrived, even if the base is over by then or turns out to be damaged. */
+static uint32_t pin_base(struct node *n, uint32_t slot, uint32_t base)
+{
+    n->slots[slot].base = base;
+    if (base != NONE32) {
+        n->slots[base].pins++;
+    }
+    return base;
+}
+
+static void release_base(struct node *n, uint32_t slot, struct actions *out)
+{
+    uint32_t base = n->slots[slot].base;
+    n->slots[slot].base = NONE32;
+    if (base != NONE32) {
+        node_unpin_slot(n, base, out);
     }
 }
 
@@ -70,6 +99,7 @@ void receive_offer(struct node *n, const struct event *e, struct actions *out)
     receive(n, slot, e, e->node, out);
     struct action *a = action_add(out, ACTION_STORE);
     a->slot = slot;
+    a->base_slot = pin_base(n, slot, base_here(n, shard, e));
     a->node = e->node;
     a->shard = e->shard;
     a->version = e->version;
@@ -87,6 +117,7 @@ void receive_done(struct node *n, const struct event *e, struct actions *out)
     struct slot *s = &n->slots[e->slot];
     uint32_t from = s->from;
     uint32_t world_shard = node_shard_of_slot(n, e->slot)->world_shard;
+    release_base(n, e->slot, out);
     if (!arrived_whole(s, e)) {
         node_free_slot(n, e->slot, out);
         if (from != NONE32) {

@@ -47,6 +47,7 @@ struct slot {
     uint32_t pins;       /* readers; a FREE slot with pins (its content turned out corrupt) is not used again either */
     bool doomed;         /* its version is over; becomes free when it is no longer read or written */
     uint32_t from;       /* RECEIVING: the node that offered it, NONE32 for a fetch */
+    uint32_t base;       /* RECEIVING: the slot that a part of it is copied from, which has a pin for that; or NONE32 */
     bool withheld; /* FREE, and not used: it has no pages, because memory is short or this node needs none there */
 };
 

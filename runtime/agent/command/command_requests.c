@@ -284,6 +284,7 @@ static json_t *transfer_json(const struct report *r)
     json_t *json = json_object();
     json_add_u64(json, "digested_bytes", r->tally.digested_bytes);
     json_add_u64(json, "copied_bytes", r->tally.copied_bytes + r->tally.pulled_bytes);
+    json_add_u64(json, "unchanged_bytes", r->tally.unchanged_out_bytes);
     json_add_u64(json, "received_bytes", r->tally.received_bytes);
     json_add_u64(json, "stored_bytes", r->drains.bytes);
     return json;

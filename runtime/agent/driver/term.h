@@ -42,6 +42,14 @@ struct term_setup {
     struct agent *agent; /* passed to the hooks; opaque to all parts */
 };
 
+/* What was found to be the same in a version and its base, for all holders and all attempts. */
+struct unchanged {
+    struct version version, base; /* VERSION_NONE: nothing was compared */
+    struct hash128 root, base_root;
+    uint8_t *same; /* owned; one bit per chunk */
+    uint64_t bytes;
+};
+
 /* A shard of node_setup.shards, and where its slots are. */
 struct local_shard {
     struct segment *segment;
@@ -54,6 +62,7 @@ struct local_shard {
     uint32_t failed_fetches;                 /* since one succeeded */
     uint64_t failure_logged_ms;              /* time of the last one that was logged */
     struct hash128 drained;                  /* root of the copy that was written to storage last */
+    struct unchanged unchanged;              /* in the version that was copied to other nodes last */
     uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* when a slot was first seen in quarantine; 0: it is not */
 };
 

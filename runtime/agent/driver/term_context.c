@@ -384,6 +384,14 @@ tck_status_t term_context_new(const struct term_setup *setup, struct world *worl
     return TCK_OK;
 }
 
+static void free_local_shards(struct term_context *tc)
+{
+    for (uint32_t i = 0; tc->local_shards != NULL && i < tc->setup.shard_count; i++) {
+        free(tc->local_shards[i].unchanged.same);
+    }
+    free(tc->local_shards);
+}
+
 void term_context_free(struct term_context *tc)
 {
     if (tc == NULL) {
@@ -402,7 +410,7 @@ void term_context_free(struct term_context *tc)
     free(tc->drains);
     free(tc->node_block);
     free(tc->in_world);
-    free(tc->local_shards);
+    free_local_shards(tc);
     free(tc->shards);
     free(tc->ranks);
     placement_free(&tc->placement);

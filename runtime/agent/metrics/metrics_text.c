@@ -418,6 +418,12 @@ static void bytes_moved(struct exposition *x, const struct report *r)
     moved(x, "storage", "out", r->drains.bytes);
 }
 
+static void unchanged(struct exposition *x, const struct report *r)
+{
+    labelled(x, "direction", "in", r->tally.unchanged_in_bytes);
+    labelled(x, "direction", "out", r->tally.unchanged_out_bytes);
+}
+
 /* ---- pacing ---- */
 
 /* An estimate may be below 0, since steps are not all alike; the format has no such values here. */
@@ -656,6 +662,11 @@ static const struct {
     {"tierckpt_transferred_bytes_total", "tier, direction", FAMILY_COUNTER,
      "Bytes of shards that were saved (memory) and that went to and came from other nodes (peer) and storage.",
      bytes_moved},
+    {"tierckpt_unchanged_bytes_total", "direction", FAMILY_COUNTER,
+     "Bytes of copies that were not sent (out) and not received (in), because the other node, or this one, had them in "
+     "the "
+     "version before.",
+     unchanged},
     /* pacing */
     {"tierckpt_step_inflation_ratio", "bound", FAMILY_GAUGE,
      "By which part of its time copies and drains make a step longer, while they run: mean and 95 % interval of this "

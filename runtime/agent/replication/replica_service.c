@@ -52,7 +52,9 @@ tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct p
                           .node = rpc_node_of(tc, from),
                           .shard = tc->shards[local_shard].world_shard,
                           .version = offer->version,
-                          .root = offer->root};
+                          .root = offer->root,
+                          .base = offer->base,
+                          .base_root = offer->base_root};
     struct node_answer answer = driver_ask_node(tc, &event);
     if (answer.given && answer.action.type == ACTION_ACK_OFFER) {
         return TCK_ERR_EXIST;
@@ -68,6 +70,10 @@ tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct p
                                .image = segment_image(d->segment, k),
                                .crcs = segment_crcs(d->segment, k),
                                .root = offer->root};
+    if (answer.action.base_slot != NONE32) {
+        d = term_context_slot(tc, answer.action.base_slot, &k);
+        item->base_image = segment_image(d->segment, k);
+    }
     slot_op_begin(replicas->slot_ops);
     return TCK_OK;
 }
@@ -103,6 +109,22 @@ tck_status_t replica_handle_stored(const struct replica_setup *replicas, struct 
     }
     return answer.action.refusal == REFUSAL_CORRUPT ? TCK_ERR_CORRUPT
                                                     : TCK_ERR_CANCELED; /* or its version has been superseded */
+}
+
+/* Once a base was found to be damaged, its slot holds no copy any longer. */
+bool replica_base_is_bad(const struct replica_setup *replicas, const struct tier_item *item, uint32_t chunk,
+                         struct segment **segment_out, uint32_t *k_out, struct error *err)
+{
+    struct segment *segment = memory_find(replicas->memory, item->shard);
+    for (uint32_t k = 0; segment != NULL && k < segment_info(segment).slot_count; k++) {
+        bool held = segment_header(segment, k)->state == SLOT_VERIFIED;
+        if (held && segment_image(segment, k) == item->base_image) {
+            *segment_out = segment;
+            *k_out = k;
+            return segment_verify_chunk(segment, k, chunk, err) == TCK_ERR_CORRUPT;
+        }
+    }
+    return false;
 }
 
 /* The slot of a segment whose header says that it holds this version; NONE32 if none. */

@@ -11,6 +11,7 @@ struct config;
 struct hard_state;
 struct memory;
 struct rpc;
+struct segment;
 struct slot_ops;
 struct term_context;
 
@@ -32,6 +33,10 @@ tck_status_t replica_handle_offer(const struct replica_setup *replicas, struct p
                                   const struct peer_offer *offer, struct tier_item *item_out, struct error *err);
 tck_status_t replica_handle_stored(const struct replica_setup *replicas, struct peer *from,
                                    const struct peer_offer *offer, const struct error *outcome);
+/* A chunk of an offered copy does not match what its base has. Whether the base is damaged: then it is slot *k_out of
+ * *segment_out, and err says so. */
+bool replica_base_is_bad(const struct replica_setup *replicas, const struct tier_item *item, uint32_t chunk,
+                         struct segment **segment_out, uint32_t *k_out, struct error *err);
 tck_status_t replica_handle_pull(const struct replica_setup *replicas, struct peer *from, const struct peer_offer *want,
                                  struct tier_item *item_out, struct error *err);
 void replica_pull_done(const struct replica_setup *replicas, struct peer *from, const struct tier_item *item);

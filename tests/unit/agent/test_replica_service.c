@@ -202,3 +202,46 @@ Test(copies, that_are_refused_for_want_of_a_slot_differ_from_other_refusals)
         cr_assert_eq(replica_refusal(status), cases[i].at_sender, "%s", refusal_text(cases[i].by_holder));
     }
 }
+
+/* Slot 0 has the base, and the copy goes into slot 1. */
+static struct tier_item offer_on(uint32_t base_slot)
+{
+    const struct peer_offer offer = {.term = TERM,
+                                     .shard = shard,
+                                     .version = {TERM, 11},
+                                     .image_bytes = IMAGE_BYTES,
+                                     .base = before,
+                                     .base_root = root};
+    struct tier_item item = {0};
+    struct error err = {0};
+    answer = (struct node_answer){.given = true, .action = {.type = ACTION_STORE, .slot = 1, .base_slot = base_slot}};
+    cr_assert_eq(replica_handle_offer(&replicas, NULL, &offer, &item, &err), TCK_OK, "%s", err.text);
+    return item;
+}
+
+Test(copies, are_made_from_the_base_that_is_here)
+{
+    const struct segment *segment = memory_find(memory, shard);
+    cr_assert_eq(offer_on(0).base_image, segment_image(segment, 0));
+    cr_assert_eq(offer_on(0).image, segment_image(segment, 1));
+    cr_assert_null(offer_on(NONE32).base_image);
+}
+
+Test(copies, whose_base_is_damaged_are_told_from_those_that_were_announced_wrongly)
+{
+    struct segment *segment = memory_find(memory, shard), *found = NULL;
+    struct tier_item item = offer_on(0);
+    struct error err = {0};
+    uint32_t k = NONE32;
+    (void)digest_image(segment_image(segment, 0), IMAGE_BYTES, segment_crcs(segment, 0));
+    cr_assert_not(replica_base_is_bad(&replicas, &item, 0, &found, &k, &err), "it is as its table says");
+    segment_image(segment, 0)[100] ^= 1;
+    cr_assert(replica_base_is_bad(&replicas, &item, 0, &found, &k, &err));
+    cr_assert_eq(found, segment);
+    cr_assert_eq(k, 0);
+    cr_assert_not_null(strstr(err.text, "chunk 0"), "%s", err.text);
+    struct slot_header header = *segment_header(segment, 0);
+    header.state = SLOT_FREE;
+    segment_write_header(segment, 0, &header);
+    cr_assert_not(replica_base_is_bad(&replicas, &item, 0, &found, &k, &err), "it is dropped already");
+}

@@ -222,6 +222,82 @@ Test(node_save, replicates_to_every_holder_once_verified)
     cr_assert_eq(action_nth(&m, ACTION_REPLICATE, 1)->node, 0);
 }
 
+/* All copies of the step are acknowledged, and it is committed. */
+static void commit(uint64_t step, uint64_t seq)
+{
+    save_until_verified(&m, step);
+    replica(&m, 2, OWN_SHARD, v(step), REFUSAL_NONE);
+    replica(&m, 2, OTHER_OWN_SHARD, v(step), REFUSAL_NONE);
+    replica(&m, 0, OTHER_OWN_SHARD, v(step), REFUSAL_NONE);
+    decide(&m, (struct decision){.seq = seq, .watermark = v(step), .horizon = step + 1});
+}
+
+Test(node_save, sends_the_first_version_without_a_base)
+{
+    begin(&m, 0, 7);
+    seal(&m, 0, 7);
+    verified(&m, OWN_SHARD, v(7), true);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->base_slot, NONE32);
+}
+
+Test(node_save, the_base_of_a_copy_is_the_newest_committed_version)
+{
+    commit(7, 1);
+    save_until_verified(&m, 8);
+    decide(&m, (struct decision){.seq = 2, .watermark = v(7), .horizon = 9}); /* 8 is aborted */
+    begin(&m, 0, 9);
+    seal(&m, 0, 9);
+    verified(&m, OWN_SHARD, v(9), true);
+    const struct action *a = action_of(&m, ACTION_REPLICATE);
+    cr_assert_eq(a->base_slot, slot_of(&m, OWN_SHARD, v(7)));
+    cr_assert_neq(a->base_slot, a->slot);
+}
+
+Test(node_save, keeps_a_base_until_it_was_compared)
+{
+    commit(7, 1);
+    begin(&m, 0, 8);
+    seal(&m, 0, 8);
+    verified(&m, OWN_SHARD, v(8), true);
+    uint32_t base = action_of(&m, ACTION_REPLICATE)->base_slot;
+    cr_assert_eq(node_slot(m.node, base)->pins, 1);
+    decide(&m, (struct decision){.seq = 2, .watermark = v(8), .horizon = 9});
+    cr_assert_eq(node_slot(m.node, base)->state, SLOT_VERIFIED);
+    machine_step(&m, (struct event){.type = EVENT_UNPIN, .slot = base});
+    cr_assert_eq(node_slot(m.node, base)->state, SLOT_FREE);
+}
+
+Test(node_save, a_committed_version_that_was_found_damaged_here_is_no_base)
+{
+    commit(7, 1);
+    machine_step(&m, (struct event){.type = EVENT_CORRUPT, .slot = slot_of(&m, OWN_SHARD, v(7))});
+    begin(&m, 0, 8);
+    seal(&m, 0, 8);
+    verified(&m, OWN_SHARD, v(8), true);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->base_slot, NONE32);
+}
+
+Test(node_save, the_base_of_the_first_version_of_a_term_is_what_the_term_restored)
+{
+    const struct version restored = {MACHINE_TERM - 1, 40};
+    m.found[0] = (struct slot){.shard = 0, .state = SLOT_VERIFIED, .version = restored, .root = root_of(9)};
+    machine_start(&m);
+    decide(&m, (struct decision){.seq = 1, .readable = true, .base = restored, .based = true, .watermark = restored});
+    begin(&m, 0, 41);
+    seal(&m, 0, 41);
+    verified(&m, OWN_SHARD, v(41), true);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->base_slot, 0);
+}
+
+Test(node_save, a_copy_that_failed_is_sent_again_with_its_base)
+{
+    commit(7, 1);
+    save_until_verified(&m, 8);
+    replica(&m, 2, OWN_SHARD, v(8), REFUSAL_HOLDER_LOST);
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->base_slot, slot_of(&m, OWN_SHARD, v(7)));
+}
+
 Test(node_save, is_ready_only_when_all_copies_are_acknowledged)
 {
     save_until_verified(&m, 7);

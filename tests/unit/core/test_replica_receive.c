@@ -173,6 +173,92 @@ Test(node_hold, does_not_reuse_a_corrupt_slot_while_it_is_read)
     cr_assert_eq(action_of(&m, ACTION_STORE)->slot, slot);
 }
 
+static const struct action *offer_on(struct version version, struct version base, struct hash128 base_root)
+{
+    machine_step(&m, (struct event){.type = EVENT_OFFER,
+                                    .node = 0,
+                                    .shard = HELD_SHARD,
+                                    .version = version,
+                                    .root = root_of(2),
+                                    .base = base,
+                                    .base_root = base_root});
+    const struct action *a = action_of(&m, ACTION_STORE);
+    cr_assert_not_null(a);
+    return a;
+}
+
+Test(node_hold, takes_what_is_the_same_from_the_base_that_is_here)
+{
+    store(v(7));
+    uint32_t base = slot_of(&m, HELD_SHARD, v(7));
+    cr_assert_eq(offer_on(v(8), v(7), root_of(1))->base_slot, base);
+    cr_assert_eq(node_slot(m.node, base)->pins, 1);
+    received(v(8), root_of(2), true);
+    cr_assert_eq(node_slot(m.node, base)->pins, 0);
+    cr_assert_not_null(action_of(&m, ACTION_ACK_OFFER));
+}
+
+Test(node_hold, is_sent_everything_without_the_base)
+{
+    cr_assert_eq(offer_on(v(8), v(7), root_of(1))->base_slot, NONE32);
+    received(v(8), root_of(2), true);
+    cr_assert_not_null(action_of(&m, ACTION_ACK_OFFER));
+}
+
+Test(node_hold, is_sent_everything_if_its_base_has_another_root)
+{
+    store(v(7));
+    cr_assert_eq(offer_on(v(8), v(7), root_of(3))->base_slot, NONE32);
+    cr_assert_eq(node_slot(m.node, slot_of(&m, HELD_SHARD, v(7)))->pins, 0);
+}
+
+Test(node_hold, is_sent_everything_after_its_base_was_found_damaged)
+{
+    store(v(7));
+    machine_step(&m, (struct event){.type = EVENT_CORRUPT, .slot = slot_of(&m, HELD_SHARD, v(7))});
+    cr_assert_eq(offer_on(v(8), v(7), root_of(1))->base_slot, NONE32);
+}
+
+Test(node_hold, does_not_take_a_base_that_is_still_arriving)
+{
+    offer(&m, 0, v(7), root_of(1));
+    cr_assert_eq(offer_on(v(8), v(7), root_of(1))->base_slot, NONE32);
+}
+
+Test(node_hold, keeps_the_bases_slot_until_the_copy_has_arrived)
+{
+    store(v(7));
+    uint32_t base = slot_of(&m, HELD_SHARD, v(7));
+    (void)offer_on(v(8), v(7), root_of(1));
+    decide(&m, (struct decision){.seq = 1, .horizon = 8, .open_count = 1, .open = {8}}); /* 7 is over */
+    cr_assert_eq(node_slot(m.node, base)->state, SLOT_VERIFIED);
+    received(v(8), root_of(2), true);
+    cr_assert_eq(node_slot(m.node, base)->state, SLOT_FREE);
+}
+
+Test(node_hold, does_not_reuse_a_damaged_base_while_it_is_read)
+{
+    store(v(7));
+    uint32_t base = slot_of(&m, HELD_SHARD, v(7));
+    (void)offer_on(v(8), v(7), root_of(1));
+    machine_step(&m, (struct event){.type = EVENT_CORRUPT, .slot = base});
+    offer(&m, 0, v(9), root_of(1));
+    cr_assert_eq(action_of(&m, ACTION_REJECT_OFFER)->refusal, REFUSAL_NO_SLOT);
+    received(v(8), root_of(2), true);
+    offer(&m, 0, v(9), root_of(1));
+    cr_assert_eq(action_of(&m, ACTION_STORE)->slot, base);
+}
+
+Test(node_hold, releases_the_base_of_a_copy_that_did_not_arrive)
+{
+    store(v(7));
+    uint32_t base = slot_of(&m, HELD_SHARD, v(7));
+    (void)offer_on(v(8), v(7), root_of(1));
+    received(v(8), root_of(2), false);
+    cr_assert_eq(node_slot(m.node, base)->pins, 0);
+    cr_assert_eq(offer_on(v(8), v(7), root_of(1))->base_slot, base);
+}
+
 Test(node_hold, refuses_an_undecided_version_when_its_copy_turns_corrupt)
 {
     store(v(7));

@@ -125,15 +125,27 @@ static tck_status_t on_offered(void *ctx, struct peer *from, const struct peer_o
         return error_set(err, TCK_ERR_NOSPC, "no slot of this size");
     }
     *item = slot_item(&agent->slot);
+    if (agent->base != NULL && version_is(offer->base, RIG_BASE) && hash128_is(offer->base_root, agent->base->root)) {
+        item->base_image = agent->base->image;
+    }
     return TCK_OK;
+}
+
+static void on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
+{
+    struct agent *agent = ctx;
+    (void)from;
+    cr_assert_eq(item->base_image, agent->base->image);
+    agent->bad_bases++;
+    agent->bad_chunk = chunk;
 }
 
 static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome)
 {
     struct agent *agent = ctx;
     (void)from;
-    (void)offer;
     agent->stored++;
+    agent->from_base = offer->from_base;
     agent->stored_outcome = *outcome;
     loop_stop(rig_loop);
     return TCK_OK;
@@ -186,6 +198,7 @@ void agent_open(struct agent *agent, uint64_t id, const char *job, uint8_t secre
                                 .message = on_message,
                                 .offered = on_offered,
                                 .stored = on_stored,
+                                .base_bad = on_base_bad,
                                 .pulled = on_pulled,
                                 .pull_done = on_pull_done};
     struct error err;

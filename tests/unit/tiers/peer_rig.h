@@ -12,6 +12,7 @@
 #define RIG_TRANSFER_MS  2000
 #define RIG_TIMEOUT_MS   400
 #define RIG_JOB          "job"
+#define RIG_BASE         ((struct version){1, 6}) /* the version before that of slot_item */
 
 struct slot {
     uint8_t *image;
@@ -29,7 +30,10 @@ struct agent {
     size_t last_len;
     struct peer *last_peer; /* whose session came up */
     tck_status_t answer;    /* to offers and pulls */
-    size_t offers, stored, pulled, pull_dones;
+    size_t offers, stored, pulled, pull_dones, bad_bases;
+    const struct slot *base; /* what it has of RIG_BASE; NULL: nothing */
+    uint32_t bad_chunk;      /* of the base, the last one */
+    uint64_t from_base;      /* bytes of the copy that was stored last */
     struct error stored_outcome;
     bool beat_silent;
     struct tier_pace pace; /* set before agent_open */

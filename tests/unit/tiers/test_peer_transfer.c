@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies between two agents: bit-exact or refused, and every callback exactly once. */
+#include "base/same_chunks.h"
 #include "peer_rig.h"
 
 #include <string.h>
@@ -363,6 +364,177 @@ static bool gate_take(void *ctx, uint64_t bytes)
     gate.bytes += gate.open ? bytes : 0;
     return gate.open;
 }
+
+/* ---- with a base ------------------------------------------------------------------------------------------------- */
+
+#define CHUNKS (LARGE / CHUNK_BYTES)
+
+static struct slot base_at_a, base_at_b;
+static uint8_t same[CHUNKS / 8];
+static struct tier_base base;
+
+/* Both have the same base, and these chunks of what a has now differ from it. */
+static void change(const uint32_t *chunks, size_t count)
+{
+    slot_fill(&base_at_a, LARGE);
+    slot_fill(&base_at_b, LARGE);
+    slot_fill(&a.slot, LARGE);
+    slot_empty(&b.slot, LARGE);
+    for (size_t i = 0; i < count; i++) {
+        a.slot.image[(uint64_t)chunks[i] * CHUNK_BYTES + 9] ^= 1;
+    }
+    a.slot.root = digest_image(a.slot.image, LARGE, a.slot.crcs);
+    const struct digested now = {a.slot.image, a.slot.crcs}, before = {base_at_a.image, base_at_a.crcs};
+    cr_assert_eq(same_chunks(&now, &before, LARGE, same, NULL), LARGE - count * CHUNK_BYTES);
+    base = (struct tier_base){.version = RIG_BASE, .root = base_at_a.root, .same = same};
+    b.base = &base_at_b;
+}
+
+/* Returns the bytes that were sent. */
+static uint64_t put_on_base(void)
+{
+    struct tier_item item = slot_item(&a.slot);
+    struct progress progress = {0};
+    struct error err;
+    item.base = &base;
+    item.progress = &progress;
+    outcome.calls = 0;
+    gate.bytes = 0;
+    cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+    rig_run_until(&outcome.calls, 1);
+    return gate.bytes;
+}
+
+static void expect_copied(uint64_t from_base)
+{
+    cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
+    cr_expect_eq(base.not_sent, from_base);
+    cr_expect_eq(b.from_base, from_base);
+    expect_equal_slots();
+}
+
+static void set_up_base(void)
+{
+    gate.open = true;
+    rig_open();
+    a.pace = (struct tier_pace){.take = gate_take};
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    agents_meet(&a, &b, &to_b, &to_a);
+}
+
+static void tear_down_base(void)
+{
+    slot_free(&base_at_a);
+    slot_free(&base_at_b);
+    tear_down();
+}
+
+TestSuite(peer_base, .init = set_up_base, .fini = tear_down_base, .timeout = 60);
+
+Test(peer_base, only_chunks_that_changed_are_sent)
+{
+    change((const uint32_t[]){0, 7, CHUNKS - 1}, 3);
+    cr_expect_eq(put_on_base(), 3 * CHUNK_BYTES);
+    expect_copied(LARGE - 3 * CHUNK_BYTES);
+}
+
+Test(peer_base, nothing_is_sent_of_a_version_that_did_not_change)
+{
+    change(NULL, 0);
+    cr_expect_eq(put_on_base(), 0);
+    expect_copied(LARGE);
+}
+
+Test(peer_base, everything_is_sent_to_a_holder_without_the_base)
+{
+    change((const uint32_t[]){3}, 1);
+    b.base = NULL;
+    cr_expect_eq(put_on_base(), LARGE);
+    expect_copied(0);
+}
+
+Test(peer_base, everything_is_sent_to_a_holder_whose_base_has_another_root)
+{
+    change((const uint32_t[]){3}, 1);
+    base_at_b.root.lo ^= 1;
+    cr_expect_eq(put_on_base(), LARGE);
+    expect_copied(0);
+}
+
+Test(peer_base, a_chunk_that_is_damaged_at_the_holder_is_sent_and_reported)
+{
+    change((const uint32_t[]){3}, 1);
+    base_at_b.image[5 * (uint64_t)CHUNK_BYTES] ^= 4;
+    cr_expect_eq(put_on_base(), 2 * CHUNK_BYTES);
+    expect_copied(LARGE - 2 * CHUNK_BYTES);
+    cr_expect_eq(b.bad_bases, 1);
+    cr_expect_eq(b.bad_chunk, 5);
+}
+
+Test(peer_base, a_base_that_is_damaged_everywhere_is_of_no_use)
+{
+    change((const uint32_t[]){3}, 1);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        base_at_b.image[(uint64_t)i * CHUNK_BYTES] ^= 4;
+    }
+    cr_expect_eq(put_on_base(), LARGE);
+    expect_copied(0);
+    cr_expect_eq(b.bad_bases, CHUNKS - 1);
+}
+
+/* A wrong answer of memcmp: the digest finds it at the holder, too. */
+Test(peer_base, a_chunk_that_was_taken_for_unchanged_is_sent)
+{
+    change((const uint32_t[]){3}, 1);
+    bit_set(same, 3);
+    cr_expect_eq(put_on_base(), CHUNK_BYTES);
+    expect_copied(LARGE - CHUNK_BYTES);
+    cr_expect_eq(b.bad_chunk, 3);
+}
+
+Test(peer_base, a_copy_that_was_cut_off_is_made_from_its_base_again)
+{
+    change((const uint32_t[]){3}, 1);
+    gate.open = false;
+    struct tier_item item = slot_item(&a.slot);
+    struct error err;
+    item.base = &base;
+    cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+    rig_run_until(&b.offers, 1);
+    peers_unwant(a.peers, to_b);
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_neq(outcome.err.code, TCK_OK);
+    rig_run_until(&b.stored, 1);
+    a.ups = b.ups = 0;
+    agents_meet(&a, &b, &to_b, &to_a);
+    gate.open = true;
+    memset(b.slot.image, 0, LARGE);
+    cr_expect_eq(put_on_base(), CHUNK_BYTES);
+    expect_copied(LARGE - CHUNK_BYTES);
+}
+
+/* The sender sees nothing else move while the holder copies. */
+Test(peer_base, bytes_from_the_base_count_as_progress_of_the_sender)
+{
+    struct tier_item item;
+    struct progress progress = {0};
+    struct error err;
+    change((const uint32_t[]){3}, 1);
+    for (size_t round = 0; progress.bytes <= CHUNK_BYTES && round < 200; round++) { /* if it is told in time */
+        item = slot_item(&a.slot);
+        item.base = &base;
+        item.progress = &progress;
+        progress.bytes = 0;
+        outcome.calls = 0;
+        cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+        rig_run_until(&outcome.calls, 1);
+    }
+    cr_assert_gt(progress.bytes, CHUNK_BYTES);
+    cr_assert_leq(progress.bytes, LARGE);
+}
+
+/* ---- throttled --------------------------------------------------------------------------------------------------- */
 
 static void set_up_gate(void)
 {

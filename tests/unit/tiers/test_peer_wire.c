@@ -107,6 +107,37 @@ Test(peer_wire, copy_with_a_table_of_another_length_is_refused)
     writer_free(&w);
 }
 
+static tck_status_t copy_on(struct version base, uint32_t same_bytes, bool with_table)
+{
+    static const uint8_t same[2] = {5};
+    static const uint32_t table[] = {11, 22, 33};
+    struct wire_copy in = sample_copy(), out;
+    struct writer w = writer_new(0);
+    in.offer.base = base;
+    in.same = same;
+    in.same_bytes = same_bytes;
+    wire_copy_encode(&in, &w);
+    wire_crcs_encode(table, with_table ? 3 : 0, &w);
+    tck_status_t status = wire_copy_decode(w.data, w.len, &out);
+    if (status == TCK_OK) {
+        cr_expect(version_is(out.offer.base, base));
+        cr_expect(same_bytes == 0 || out.same[0] == 5);
+    }
+    writer_free(&w);
+    return status;
+}
+
+Test(peer_wire, an_offer_with_a_base_has_a_bit_for_each_chunk)
+{
+    const struct version base = {1, 1};
+    cr_expect_eq(copy_on(base, 1, true), TCK_OK);
+    cr_expect_eq(copy_on(base, 0, true), TCK_ERR_PROTO);
+    cr_expect_eq(copy_on(base, 2, true), TCK_ERR_PROTO);
+    cr_expect_eq(copy_on(VERSION_NONE, 1, true), TCK_ERR_PROTO);
+    cr_expect_eq(copy_on(VERSION_NONE, 0, true), TCK_OK);
+    cr_expect_eq(copy_on(base, 1, false), TCK_ERR_PROTO, "what is asked for has none");
+}
+
 Test(peer_wire, copy_of_an_impossible_size_is_refused)
 {
     static const uint64_t sizes[] = {0, WIRE_IMAGE_MAX + 1, UINT64_MAX};
@@ -143,7 +174,7 @@ Test(peer_wire, parts_lie_inside_their_message)
     cr_expect_eq(part(WIRE_MESSAGE, 64, 10, 0), TCK_ERR_PROTO);
     cr_expect_eq(part(WIRE_MESSAGE, PEER_MESSAGE_MAX + 1, 0, 64), TCK_ERR_PROTO);
     cr_expect_eq(part(WIRE_HELLO, 64, 0, 64), TCK_ERR_PROTO);
-    cr_expect_eq(part(WIRE_CANCEL + 1, 64, 0, 64), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_WANT + 1, 64, 0, 64), TCK_ERR_PROTO);
 }
 
 Test(peer_wire, ends_carry_only_real_errors)

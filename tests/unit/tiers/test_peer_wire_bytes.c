@@ -23,7 +23,7 @@ Test(peer_wire_bytes, hello)
     struct wire_hello m = {.format = PEER_FORMAT, .job = "train", .role = WIRE_BULK, .session = 5, .node = NODE};
     memset(m.nonce, 0xa5, sizeof(m.nonce));
     BYTES(hello, &m,
-          "01746b63700e000500747261696e02050000000000000006000000000000000100610100720300783a31a5a5"
+          "01746b63700f000500747261696e02050000000000000006000000000000000100610100720300783a31a5a5"
           "a5a5a5a5a5a5a5a5a5a5a5a5a5a5");
 }
 
@@ -67,21 +67,30 @@ Test(peer_wire_bytes, part)
 Test(peer_wire_bytes, copy)
 {
     uint32_t crcs[] = {0x01020304, 5};
-    struct wire_copy m = {
-        .to_token = 1,
-        .from_token = 2,
-        .offer = {.term = 3, .version = {3, 40}, .shard = A, .image_bytes = CHUNK_BYTES + 1, .root = B}};
+    struct wire_copy m = {.to_token = 1,
+                          .from_token = 2,
+                          .offer = {.term = 3,
+                                    .version = {3, 40},
+                                    .shard = A,
+                                    .image_bytes = CHUNK_BYTES + 1,
+                                    .root = B,
+                                    .base = {3, 39},
+                                    .base_root = A},
+                          .same_bytes = 1,
+                          .same = (const uint8_t[]){2}};
     struct writer w = writer_new(0);
     wire_copy_encode(&m, &w);
     wire_crcs_encode(crcs, 2, &w);
     codec_bytes(&w, "0100000000000000020000000000000003000000000000000300000000000000280000000000000088776655"
-                    "4433221100ffeeddccbbaa990100400000000000887766554433222103000000000000000403020105000000");
+                    "4433221100ffeeddccbbaa990100400000000000887766554433222103000000000000000300000000000000"
+                    "2700000000000000887766554433221100ffeeddccbbaa9901000000020403020105000000");
     writer_free(&w);
 }
 
 Test(peer_wire_bytes, grant)
 {
-    BYTES(grant, (&(struct wire_grant){.to_token = 1, .from_token = 0x1234567890}), "01000000000000009078563412000000");
+    BYTES(grant, (&(struct wire_grant){.to_token = 1, .from_token = 0x1234567890, .has_base = true}),
+          "0100000000000000907856341200000001");
 }
 
 Test(peer_wire_bytes, ack)
@@ -100,4 +109,9 @@ Test(peer_wire_bytes, chunk)
     struct wire_chunk m = {.to_token = 0x1122334455667788, .index = 0x99aabbcc};
     BYTES(chunk, &m, "8877665544332211ccbbaa99");
     cr_assert_eq(WIRE_CHUNK_BYTES, 12);
+}
+
+Test(peer_wire_bytes, copied)
+{
+    BYTES(copied, (&(struct wire_copied){.to_token = 1, .bytes = 0x400000}), "01000000000000000000400000000000");
 }
