@@ -440,6 +440,15 @@ tck_status_t __real_replica_handle_offer(const struct replica_setup *replicas, s
 tck_status_t __wrap_replica_handle_offer(const struct replica_setup *replicas, struct peer *from,
                                          const struct peer_offer *offer, struct tier_item *item, struct error *err);
 
+tck_status_t __real_replica_handle_stored(const struct replica_setup *replicas, struct peer *from,
+                                          const struct peer_offer *offer, const struct error *outcome);
+tck_status_t __wrap_replica_handle_stored(const struct replica_setup *replicas, struct peer *from,
+                                          const struct peer_offer *offer, const struct error *outcome);
+bool __real_replica_base_is_bad(const struct replica_setup *replicas, const struct tier_item *item, uint32_t chunk,
+                                struct segment **segment_out, uint32_t *k_out, struct error *err);
+bool __wrap_replica_base_is_bad(const struct replica_setup *replicas, const struct tier_item *item, uint32_t chunk,
+                                struct segment **segment_out, uint32_t *k_out, struct error *err);
+
 void __wrap_adopt_term(const struct adopt_setup *adopt, uint64_t term)
 {
     struct host *host = sim.current;
@@ -475,7 +484,34 @@ tck_status_t __wrap_replica_handle_offer(const struct replica_setup *replicas, s
     if (status == TCK_OK) {
         judge_copy_taken(sim.current->agent, offer->version);
     }
+    if (status == TCK_OK && item->base_image != NULL) {
+        slot_use_begin(item->image, item->base_image, "a part of a copy is taken from it", sim.current);
+    }
     return status;
+}
+
+/* The copy that has arrived is in one of these slots; its base is not used any more. */
+tck_status_t __wrap_replica_handle_stored(const struct replica_setup *replicas, struct peer *from,
+                                          const struct peer_offer *offer, const struct error *outcome)
+{
+    struct segment *segment = memory_find(replicas->memory, offer->shard);
+    for (uint32_t k = 0; segment != NULL && k < segment_info(segment).slot_count; k++) {
+        const struct slot_header *header = segment_header(segment, k);
+        if (header->state == SLOT_RECEIVING && version_is(header->version, offer->version)) {
+            slot_use_end(segment_image(segment, k));
+        }
+    }
+    return __real_replica_handle_stored(replicas, from, offer, outcome);
+}
+
+bool __wrap_replica_base_is_bad(const struct replica_setup *replicas, const struct tier_item *item, uint32_t chunk,
+                                struct segment **segment_out, uint32_t *k_out, struct error *err)
+{
+    if (!damage_was_done(sim.current, item->shard)) {
+        sim_violation("%s makes a copy of step %" PRIu64 " of term %" PRIu64 " from a base that has other bytes",
+                      sim.current->name, item->version.step, item->version.term);
+    }
+    return __real_replica_base_is_bad(replicas, item, chunk, segment_out, k_out, err);
 }
 
 void judge_event(void)

@@ -124,7 +124,8 @@ enum trait {
     TRAIT_PRESSURE = 811,    /* machines are short of memory at times */
     TRAIT_BUCKET = 842,      /* storage is a bucket of S3, and what goes wrong there is bucket.c's */
     TRAIT_LONG_COPIES = 871, /* the copies of a version take longer than version_timeout_ms */
-    TRAIT_ARCHIVE = 1317     /* some versions are copied to an archive, which fails at times */
+    TRAIT_ARCHIVE = 1317,    /* some versions are copied to an archive, which fails at times */
+    TRAIT_UNCHANGED = 3213   /* parts of the state do not change from one version to the next */
 };
 bool sim_trait(enum trait trait);
 
@@ -359,6 +360,8 @@ void damage_sent(struct host *host, const void *image);
 /* Damages one of the copies of the last commit when nothing is saved any more. False: none was damaged. */
 bool damage_at_rest(const struct shape *shape, struct version version);
 bool damage_is_known(const struct host *host, struct hash128 shard, struct version version);
+/* Of any version. */
+bool damage_was_done(const struct host *host, struct hash128 shard);
 uint32_t damage_count(struct version version);
 
 /* ---- bases.c ----------------------------------------------------------------------------------------------------- */
