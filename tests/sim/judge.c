@@ -556,7 +556,7 @@ static bool is_promised(void)
     }
     uint32_t left = (uint32_t)__builtin_popcountll(shape_hosts(sealed->shape) & ~known_hosts());
     uint32_t wanted = wanted_copies(sealed->shape);
-    /* Then one machine's loss may lose it; a newer one may have replaced it without a report to trainers yet. */
+    /* Then one machine's loss may lose it, or the newer version that was committed in its place. */
     uint32_t fewer = is_older(gave_up, promise) ? 0 : wanted - 1;
     return losses + left + fewer < wanted;
 }
