@@ -27,10 +27,11 @@
 struct options {
     const char *config, *json, *oob, *journal, *hold_file, *freeze_file;
     uint64_t rank, world;
-    uint64_t twins;  /* ranks r with equal r / twins are twins */
-    uint64_t launch; /* which start of the job this is */
-    uint64_t steps;  /* stop after this step */
-    uint64_t count;  /* elements per tensor */
+    uint64_t twins;   /* ranks r with equal r / twins are twins */
+    uint64_t launch;  /* which start of the job this is */
+    uint64_t steps;   /* stop after this step */
+    uint64_t count;   /* elements per tensor */
+    uint64_t changes; /* how many of them, the first ones, change from step to step; 0: all */
     uint64_t step_ms;
     uint64_t hold_seal, spoil_seal; /* see hold_seal.h; 0: never */
     uint64_t hold_meet; /* after the ranks have met so often, wait for the file "go" beside their files; 0: never */
@@ -84,17 +85,22 @@ static uint64_t moments_seed(const struct trainer *t, uint64_t step)
     return mix(7777777ull * (t->o.rank + 1)) ^ mix(step) ^ mix(t->launch << 32);
 }
 
-static void fill(uint64_t *data, uint64_t count, uint64_t seed)
+static uint64_t element(const struct options *o, uint64_t i, uint64_t seed)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        data[i] = seed + i * 0x9e3779b97f4a7c15ull;
+    return (o->changes == 0 || i < o->changes ? seed : 0) + i * 0x9e3779b97f4a7c15ull;
+}
+
+static void fill(const struct options *o, uint64_t *data, uint64_t seed)
+{
+    for (uint64_t i = 0; i < o->count; i++) {
+        data[i] = element(o, i, seed);
     }
 }
 
-static int check(const uint64_t *data, uint64_t count, uint64_t seed, const char *name)
+static int check(const struct options *o, const uint64_t *data, uint64_t seed, const char *name)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        if (data[i] != seed + i * 0x9e3779b97f4a7c15ull) {
+    for (uint64_t i = 0; i < o->count; i++) {
+        if (data[i] != element(o, i, seed)) {
             printf("WRONG %s element %" PRIu64 "\n", name, i);
             return 1;
         }
@@ -202,8 +208,8 @@ static int check_all(struct trainer *t)
         return 3;
     }
     t->launch = origin.launch;
-    return check(t->params, t->o.count, params_seed(t, t->step), "params") ||
-                   check(t->moments, t->o.count, moments_seed(t, t->step), "moments")
+    return check(&t->o, t->params, params_seed(t, t->step), "params") ||
+                   check(&t->o, t->moments, moments_seed(t, t->step), "moments")
                ? 3
                : 0;
 }
@@ -317,8 +323,8 @@ static int one_step(struct trainer *t)
     t->step++;
     t->launch = t->o.launch;
     meet(t);
-    fill(t->params, t->o.count, params_seed(t, t->step));
-    fill(t->moments, t->o.count, moments_seed(t, t->step));
+    fill(&t->o, t->params, params_seed(t, t->step));
+    fill(&t->o, t->moments, moments_seed(t, t->step));
     if (save(t, &started) != TCK_OK) {
         return fail(t, "save");
     }
@@ -392,6 +398,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("launch", launch, NUMBER),
                                            TO("steps", steps, NUMBER),
                                            TO("count", count, NUMBER),
+                                           TO("changes", changes, NUMBER),
                                            TO("step-ms", step_ms, NUMBER),
                                            TO("hold-seal", hold_seal, NUMBER),
                                            TO("spoil-seal", spoil_seal, NUMBER),
