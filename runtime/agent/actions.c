@@ -272,7 +272,7 @@ static void compare_done(void *ctx, bool canceled)
 {
     struct replica_op *op = ctx;
     pin(op->tc, op->base_slot, EVENT_UNPIN);
-    if (canceled) {
+    if (canceled || !node_copy_wanted(op->tc->node, op->slot, op->node)) { /* its version may be over by now */
         replica_end(op, false, REFUSAL_HOLDER_LOST);
     } else {
         keep_compared(op);

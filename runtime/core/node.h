@@ -77,6 +77,8 @@ struct lacking {
 struct lacking node_lacks(const struct node *node, struct version version);
 /* Whether the newest decision that this node knows still asks for this attempt to drain a version. */
 bool node_drain_wanted(const struct node *node, struct version version, uint64_t attempt);
+/* False once a copy of this slot that is being sent to this holder was canceled, or has ended. */
+bool node_copy_wanted(const struct node *node, uint32_t slot, uint32_t holder);
 /* Index into setup.shards of a shard of the world, NONE32 if it has no duty here. */
 uint32_t node_shard_of(const struct node *node, uint32_t world_shard);
 

@@ -93,6 +93,17 @@ void copies_cancel(struct node *n, uint32_t slot, struct actions *out)
     }
 }
 
+bool node_copy_wanted(const struct node *n, uint32_t slot, uint32_t holder)
+{
+    const struct node_shard *shard = node_shard_of_slot(n, slot);
+    for (uint32_t h = 0; h < shard->holder_count; h++) {
+        if (shard->holders[h] == holder) {
+            return n->copies[slot][h].state == COPY_SENDING;
+        }
+    }
+    return false;
+}
+
 void copies_send_decided(struct node *n, struct actions *out)
 {
     for (uint32_t i = 0; i < n->slot_total; i++) {

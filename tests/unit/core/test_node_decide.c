@@ -34,6 +34,12 @@ static void drained_here(uint64_t step, uint64_t attempt, bool ok)
     machine_step(&m, (struct event){.type = EVENT_DRAINED_HERE, .version = v(step), .attempt = attempt, .ok = ok});
 }
 
+/* The next version was compared with this one, its base. */
+static void compared(struct version base)
+{
+    machine_step(&m, (struct event){.type = EVENT_UNPIN, .slot = slot_of(&m, OWN_SHARD, base)});
+}
+
 Test(node_decide, learns_nothing_from_another_term)
 {
     save_until_ready(&m, 7);
@@ -52,6 +58,7 @@ Test(node_decide, frees_the_older_version_only_on_the_commit_of_a_newer)
     save_until_ready(&m, 7);
     decide(&m, committed(1, 7));
     save_until_ready(&m, 8);
+    compared(v(7));
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_VERIFIED);
     decide(&m, committed(2, 8));
     cr_assert_eq(state_of(&m, OWN_SHARD, v(7)), SLOT_FREE);
@@ -115,6 +122,7 @@ Test(node_decide, writes_into_the_headers_what_is_committed_or_a_base)
     decide(&m, (struct decision){.seq = 1, .based = true, .watermark = base});
     cr_assert_eq(action_of(&m, ACTION_WRITE_HEADER)->slot, slot_of(&m, OWN_SHARD, base));
     save_until_ready(&m, 7);
+    compared(base);
     decide(&m, committed(2, 7));
     cr_assert_eq(actions_of(&m, ACTION_WRITE_HEADER), 3, "two marked, the base freed");
     decide(&m, committed(3, 7));

@@ -400,6 +400,8 @@ Test(node_save, cancels_the_copies_of_a_version_that_is_over_and_sends_the_next_
     save_until_verified(&m, 8);
     decide(&m, (struct decision){.seq = 1, .horizon = 9, .open = {8}, .open_count = 1});
     cr_assert_eq(actions_of(&m, ACTION_CANCEL_COPY), 2, "not the one that was acknowledged");
+    cr_assert_not(node_copy_wanted(m.node, slot_of(&m, OWN_SHARD, v(7)), 2));
+    cr_assert(node_copy_wanted(m.node, slot_of(&m, OTHER_OWN_SHARD, v(8)), 0));
     const struct action *cancel = action_of(&m, ACTION_CANCEL_COPY);
     cr_assert_eq(cancel->node, 2);
     cr_assert_eq(cancel->shard, OWN_SHARD);
