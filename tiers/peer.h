@@ -5,7 +5,12 @@
  * (HMAC-SHA256 with the job's secret over both nonces, both agent ids, job and role) come before anything else; an
  * unauthenticated connection takes a bounded amount of memory and lives two seconds. A peer whose heartbeats are
  * missing for timeout_ms is down: both connections are closed by force and its transfers fail. As long as it is wanted,
- * it is reconnected: its addresses are tried in turn (peer_addresses.h), with jittered back-off after each round. */
+ * it is reconnected: its addresses are tried in turn (peer_addresses.h), with jittered back-off after each round.
+ *
+ * A session may also be relayed: its control connection is replaced by messages that a third agent passes on, with
+ * which both have sessions. Handshake and heartbeats are those of the two agents, so the third one can only drop what
+ * it should pass on, which ends the session as a broken connection does. It has no bulk connection and carries no
+ * copies. */
 #ifndef TCK_TIERS_PEER_H
 #define TCK_TIERS_PEER_H
 
@@ -86,10 +91,20 @@ bool peers_are_listening(const struct peers *peers); /* link_is_listening */
  * address of a known agent ends the session at the old one. The peer is owned by peers. */
 must_check tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out,
                                    struct error *err);
+/* The same, by this route from now on: through the agent `via`, or, if that cannot be reached or does not pass messages
+ * on, and if via is 0, directly. A session that exists stays, except that a direct one replaces one that is not wanted
+ * relayed any more. */
+must_check tck_status_t peers_want_via(struct peers *peers, const struct node_info *node, uint64_t via,
+                                       struct peer **out, struct error *err);
+/* The same as peers_want, for copies: the session has to be direct. One that is relayed is replaced. */
+must_check tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, struct peer **out,
+                                          struct error *err);
 /* Ends the session without calling down, and fails its transfers. The peer must not be used any more, but still appears
  * in the callbacks that end its transfers. */
 void peers_unwant(struct peers *peers, struct peer *peer);
 bool peer_is_up(const struct peer *peer);
+/* True if it is up and carries copies: it is not relayed. */
+bool peer_takes_copies(const struct peer *peer);
 /* Why there is no session with it; "" if unknown, or if there is one. */
 const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);

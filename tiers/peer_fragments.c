@@ -19,6 +19,12 @@ static tck_status_t dispatch(struct peer *peer, const struct wire_part *whole)
         setup->message(setup->ctx, peer, whole->type, whole->data, whole->len);
         return TCK_OK;
     }
+    if (whole->kind == WIRE_RELAY) {
+        return peer->up->relayed ? TCK_ERR_PROTO : peer->peers->relayed(peer, whole->data, whole->len);
+    }
+    if (peer->up->relayed && whole->kind <= WIRE_READY) {
+        return TCK_ERR_PROTO; /* nothing that begins a transfer comes over a session that carries no copies */
+    }
     return transfer_handle_message(peer, whole->kind, whole->data, whole->len);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shared by the files of the peer tier. Each calls only those above it in this list: peer_list.c, peer_pending.c
- * (connections), peer_check.c (addresses), peer_send.c, the transfers (peer_transfer.h), peer_fragments.c (receiving),
- * peer_session.c (handshake, sessions), peer_transfer_late.c, peers.c (the set of peers and its clock). */
+ * Shared by the files of the peer tier. Each calls only those above it in this list: peer_list.c, peer_send.c,
+ * peer_pending.c (connections), peer_relay.c, peer_check.c (addresses), the transfers (peer_transfer.h),
+ * peer_fragments.c (receiving), peer_session.c (handshake, sessions), peer_transfer_late.c, peers.c (the set of peers
+ * and its clock). */
 #ifndef TCK_TIERS_PEER_INTERNAL_H
 #define TCK_TIERS_PEER_INTERNAL_H
 
@@ -14,11 +15,16 @@
 #define PEER_YIELD_MS       1000 /* the larger id gives the smaller one this long to connect; */
 #define PEER_YIELD_FEW_MS   300  /* less if there are several addresses, since it may have to try them all in time */
 
-/* One connection. Before its handshake is done, it is in peers->strangers, or belongs to a session that we open or to a
- * check of an address. */
+/* One connection, or what takes the place of one when another agent relays it. Before its handshake is done, it is in
+ * peers->strangers, or belongs to a session that we open or to a check of an address. */
 struct channel {
     struct peers *peers;
-    struct link_conn *conn;
+    struct link_conn *conn; /* NULL: relayed, */
+    uint64_t relay;         /* by this agent, */
+    uint64_t relay_session; /* in its session of this number, with which it ends; */
+    uint64_t far;           /* the agent at the other end; */
+    uint64_t tunnel;        /* what distinguishes it from others between the same two */
+    bool cut;               /* the other end knows that it has ended */
     struct auth auth;
     struct session *session; /* NULL: stranger, or a check */
     struct peer *checks;     /* whose address; NULL: this is no check */
@@ -31,6 +37,7 @@ struct channel {
 struct session {
     struct peer *peer;
     uint64_t id;
+    bool relayed;          /* it has no bulk connection */
     bool ours;             /* we connect, */
     char at[ADDRESS_ITEM]; /* to this address */
     struct channel *control, *bulk;
@@ -49,10 +56,14 @@ struct peer {
     struct peers *peers;
     struct node_info node;
     bool wanted;
-    bool stale;             /* new address, or half a message was sent: the next tick ends the session */
-    struct session *up;     /* NULL: down */
-    struct session *making; /* may exist beside one that is up, to replace it */
-    uint64_t connect_at_ms; /* not before */
+    bool stale;              /* new address, or half a message was sent: the next tick ends the session */
+    struct session *up;      /* NULL: down */
+    struct session *making;  /* may exist beside one that is up, to replace it */
+    uint64_t via;            /* agent that relays; 0: none */
+    bool copies;             /* only a direct session will do */
+    bool relay_failed;       /* in the last attempt, so that the next one is direct */
+    uint64_t relay_until_ms; /* until then, a session with the agent that relays is waited for */
+    uint64_t connect_at_ms;  /* not before */
     uint32_t backoff_ms;
     struct address_list list; /* its addresses, */
     struct peer_addresses addresses;
@@ -77,6 +88,7 @@ struct peers {
     struct peer **list;
     size_t count, cap;
     struct peer *leaving; /* not in list any more, freed once their transfers have ended */
+    tck_status_t (*relayed)(struct peer *from, const void *data, size_t len); /* takes a WIRE_RELAY */
     struct channel *strangers;
     size_t stranger_count;
     uint64_t complain_from_ms; /* the window of the log lines about strangers */
@@ -99,6 +111,22 @@ uint32_t peer_yield_ms(const struct peer *peer);
 /* Which of its addresses this is (the port does not count), or ADDRESS_NONE. */
 uint32_t peer_number_of(const struct peer *peer, const char *at);
 
+/* True if its session has to be direct. */
+bool peer_wants_direct(const struct peer *peer);
+
+/* ---- peer_send.c ---- */
+
+/* Sends in parts. TCK_ERR_UNREACHABLE if the peer is not up. */
+must_check tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type, const void *data,
+                                     size_t len);
+void session_beat(struct peer *peer, uint64_t now_ms);
+/* Over the connection, or through the agent that relays it. */
+must_check tck_status_t channel_send(const struct channel *channel, const void *data, size_t len);
+/* True if the session is over through which this channel is relayed. */
+bool channel_is_cut(const struct channel *channel);
+/* Lets the other end of a relayed channel know that it has ended. */
+void channel_end(const struct channel *channel);
+
 /* ---- peer_pending.c ---- */
 
 /* The link's callback; ctx is the peers. */
@@ -107,6 +135,10 @@ uint64_t peers_random(void); /* jitters what would otherwise happen everywhere a
 /* Connects to an address of the peer and begins the handshake. NULL: it failed. */
 struct channel *channel_open(struct peer *peer, const char *at, enum wire_role role, uint64_t session,
                              struct error *err);
+/* The same through another agent, which is up and not relayed itself. */
+struct channel *channel_open_relayed(struct peer *peer, const struct peer *relay, uint64_t session, struct error *err);
+/* What another agent begins through this one becomes a stranger. NULL: no memory. */
+struct channel *channel_accept_relayed(const struct peer *relay, uint64_t far, uint64_t tunnel);
 void channel_free(struct channel *channel); /* closes its connection */
 /* Removes the channel from the strangers after its handshake. */
 void channel_introduced(struct peers *peers, struct channel *channel);
@@ -117,6 +149,15 @@ void strangers_close(struct peers *peers);
 bool peers_may_complain(struct peers *peers);
 /* The session that is up and whose bulk connection this is, or NULL. */
 struct session *session_of_bulk(const struct link_conn *conn);
+
+/* ---- peer_relay.c ---- */
+
+/* Passes on what this peer sends to another agent. If that cannot be done, the peer learns that it has ended. */
+void relay_pass_on(struct peer *from, const struct wire_relay *m);
+/* A message came through this peer that belongs to no channel: its sender learns that its channel has ended. */
+void relay_refuse(struct peer *relay, const struct wire_relay *m);
+/* The channel at this end that a message belongs to, a new one if it begins one. NULL: there is none. */
+struct channel *relay_channel(const struct peer *relay, const struct wire_relay *m);
 
 /* ---- peer_check.c ---- */
 
@@ -136,13 +177,6 @@ void check_message(struct channel *channel, const void *data, size_t len);
 void check_broke(struct channel *channel, const char *why);
 void check_stop(struct peer *peer);
 
-/* ---- peer_send.c ---- */
-
-/* Sends in parts. TCK_ERR_UNREACHABLE if the peer is not up. */
-must_check tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type, const void *data,
-                                     size_t len);
-void session_beat(struct peer *peer, uint64_t now_ms);
-
 /* ---- peer_fragments.c ---- */
 
 /* Passes on the message that this part completes. Its callbacks may end the session, which must not be touched
@@ -154,6 +188,8 @@ must_check tck_status_t session_handle_fragment(struct session *session, const s
 /* The link's callbacks; ctx is the peers. */
 void session_message(void *ctx, struct link_conn *conn, const void *data, size_t len);
 void session_conn_down(void *ctx, struct link_conn *conn, const char *why);
+/* A WIRE_RELAY of this peer, for another agent or for this one. */
+must_check tck_status_t session_relayed(struct peer *from, const void *data, size_t len);
 
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
 /* The same beside one that is up, to replace it. */

@@ -39,6 +39,11 @@ uint32_t peer_yield_ms(const struct peer *peer)
     return peer->addresses.count > 1 ? PEER_YIELD_FEW_MS : PEER_YIELD_MS;
 }
 
+bool peer_wants_direct(const struct peer *peer)
+{
+    return peer->via == 0 || peer->copies;
+}
+
 uint32_t peer_number_of(const struct peer *peer, const char *at)
 {
     size_t i = address_list_host(&peer->list, at);

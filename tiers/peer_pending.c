@@ -53,6 +53,8 @@ void channel_free(struct channel *channel)
     if (channel->conn != NULL) {
         link_set_user(channel->conn, NULL);
         link_close(channel->conn);
+    } else if (channel->relay != 0) {
+        channel_end(channel);
     }
     free(channel);
 }
@@ -92,12 +94,46 @@ free_channel:
     return NULL;
 }
 
+static struct channel *channel_new_relayed(struct peers *peers, const struct peer *relay, uint64_t far, uint64_t tunnel)
+{
+    struct channel *channel = channel_new(peers);
+
+    if (channel != NULL) {
+        channel->relay = relay->node.agent_id;
+        channel->relay_session = relay->up->id;
+        channel->far = far;
+        channel->tunnel = tunnel;
+    }
+    return channel;
+}
+
+struct channel *channel_open_relayed(struct peer *peer, const struct peer *relay, uint64_t session, struct error *err)
+{
+    struct channel *channel = channel_new_relayed(peer->peers, relay, peer->node.agent_id, session);
+    struct writer hello = writer_new(WIRE_HANDSHAKE_MAX);
+    tck_status_t status = TCK_ERR_NOMEM;
+
+    if (channel != NULL) {
+        status = auth_connect(&channel->auth, &peer->peers->auth, WIRE_CONTROL, session, &hello);
+    }
+    if (status == TCK_OK) {
+        status = channel_send(channel, hello.data, hello.len);
+    }
+    if (status != TCK_OK) {
+        error_set(err, status, "send HELLO through node %s", relay->node.name);
+        channel_free(channel);
+        channel = NULL;
+    }
+    writer_free(&hello);
+    return channel;
+}
+
 static void stranger_add(struct peers *peers, struct channel *channel)
 {
     channel->deadline_ms = clock_ms() + STRANGER_MS;
     channel->next = peers->strangers;
     peers->strangers = channel;
-    peers->stranger_count++;
+    peers->stranger_count += channel->conn != NULL;
 }
 
 void channel_introduced(struct peers *peers, struct channel *channel)
@@ -108,7 +144,7 @@ void channel_introduced(struct peers *peers, struct channel *channel)
         at = &(*at)->next;
     }
     *at = channel->next;
-    peers->stranger_count--;
+    peers->stranger_count -= channel->conn != NULL;
 }
 
 void channel_drop_stranger(struct channel *channel)
@@ -152,6 +188,18 @@ void channel_accepted(void *ctx, struct link_conn *conn)
     link_set_user(conn, channel);
     auth_accept(&channel->auth, &peers->auth);
     stranger_add(peers, channel);
+}
+
+/* Not counted against the limit for strangers: the agent that relays it has authenticated. */
+struct channel *channel_accept_relayed(const struct peer *relay, uint64_t far, uint64_t tunnel)
+{
+    struct channel *channel = channel_new_relayed(relay->peers, relay, far, tunnel);
+
+    if (channel != NULL) {
+        auth_accept(&channel->auth, &relay->peers->auth);
+        stranger_add(relay->peers, channel);
+    }
+    return channel;
 }
 
 struct session *session_of_bulk(const struct link_conn *conn)

@@ -66,6 +66,13 @@ static void plan_again(struct peer *peer)
     }
 }
 
+/* After an attempt through another agent. That may still be waiting for its own session with the peer. */
+static void plan_after_relay(struct peer *peer, bool ours)
+{
+    peer->relay_failed = peer->relay_failed || (ours && clock_ms() >= peer->relay_until_ms);
+    plan_connect(peer, PEER_BACKOFF_MIN_MS);
+}
+
 static struct session *session_new(struct peer *peer, uint64_t id, bool ours)
 {
     struct session *session = calloc(1, sizeof(*session));
@@ -95,9 +102,14 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
 
     if (peer->making == session) {
         uint32_t tried = session->ours ? peer_number_of(peer, session->at) : ADDRESS_NONE;
+        bool relayed = session->relayed, ours = session->ours;
         peer->making = NULL;
         session_free(session);
-        plan_next(peer, tried);
+        if (relayed) {
+            plan_after_relay(peer, ours);
+        } else {
+            plan_next(peer, tried);
+        }
         return;
     }
     peer->up = NULL;
@@ -113,10 +125,15 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
 static void note_address(struct session *session)
 {
     struct peer *peer = session->peer;
-    const char *at = session->ours ? session->at : link_remote(session->control->conn);
+    const char *at;
 
     peer_set_node(peer, &session->control->auth.node);
     addresses_first_round(&peer->addresses);
+    peer->addresses.in_use = ADDRESS_NONE;
+    if (session->relayed) {
+        return;
+    }
+    at = session->ours ? session->at : link_remote(session->control->conn);
     peer->addresses.in_use = peer_number_of(peer, at);
     peer_address_answered(peer, at);
     check_plan(peer, clock_ms());
@@ -140,7 +157,9 @@ static void session_up(struct session *session)
     peer->stale = false;
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
     session->heard_ms = clock_ms();
-    log_info("session with node %s at %s", peer->node.name, peer_address(peer));
+    peer->relay_failed = false;
+    log_info("session with node %s at %s%s", peer->node.name, peer_address(peer),
+             session->relayed ? ", through another node" : "");
     session_beat(peer, session->heard_ms);
     peers->setup.up(peers->setup.ctx, peer);
 }
@@ -166,6 +185,11 @@ static void give_up_making(struct session *session, const char *why)
     bool again = false;
 
     snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
+    if (session->relayed) {
+        log_debug("no session with node %s through another node: %s", peer->node.name, why);
+        session_end(session, TCK_ERR_UNREACHABLE, why, true);
+        return;
+    }
     if (peer->up != NULL) {
         peer_address_failed(peer, session->at, why); /* the agent is alive, so it is not being restarted */
     } else {
@@ -208,8 +232,46 @@ static void connect_to(struct peer *peer, uint32_t number)
     }
 }
 
+/* The agent that relays messages to this peer, if there is a session with it. */
+static const struct peer *relay_for(const struct peer *peer)
+{
+    const struct peer *relay = peers_find(peer->peers, peer->via);
+
+    return relay != NULL && relay->up != NULL && !relay->up->relayed ? relay : NULL;
+}
+
+static void connect_relayed(struct peer *peer, const struct peer *relay)
+{
+    struct error err;
+    struct session *session = session_new(peer, peers_random(), true);
+
+    if (session == NULL) {
+        back_off(peer);
+        return;
+    }
+    session->relayed = true;
+    session->deadline_ms = clock_ms() + peer->peers->setup.timeout_ms / 2;
+    peer->making = session;
+    session->control = channel_open_relayed(peer, relay, session->id, &err);
+    if (session->control == NULL) {
+        give_up_making(session, err.text);
+    } else {
+        session->control->session = session;
+    }
+}
+
 void session_connect(struct peer *peer)
 {
+    const struct peer *relay = relay_for(peer);
+
+    if (!peer_wants_direct(peer) && !peer->relay_failed && relay != NULL) {
+        connect_relayed(peer, relay);
+        return;
+    }
+    if (!peer_wants_direct(peer) && !peer->relay_failed && clock_ms() < peer->relay_until_ms) {
+        return; /* the next tick looks again */
+    }
+    peer->relay_failed = false;
     if (addresses_next(&peer->addresses) == ADDRESS_NONE) {
         addresses_new_round(&peer->addresses);
     }
@@ -231,7 +293,7 @@ static void connected(struct channel *channel)
 
     if (channel->auth.node.agent_id != session->peer->node.agent_id) {
         give_up_making(session, "another agent answers there");
-    } else if (channel->auth.role == WIRE_BULK) {
+    } else if (channel->auth.role == WIRE_BULK || session->relayed) {
         session_up(session);
     } else if (open_channel(session, WIRE_BULK, &err) != TCK_OK) {
         give_up_making(session, err.text);
@@ -240,13 +302,14 @@ static void connected(struct channel *channel)
 
 /* ---- accepting ---- */
 
-/* Drops our attempt in favour of a session that the other agent begins; false if ours has priority. */
-static bool make_way(struct peer *peer)
+/* Drops our attempt in favour of a session that the other agent begins; false if ours has priority. A direct one has
+ * priority over one that is relayed. */
+static bool make_way(struct peer *peer, bool relayed)
 {
     if (peer->making == NULL) {
         return true;
     }
-    if (peer->making->ours && we_connect_first(peer)) {
+    if (peer->making->ours && (peer->making->relayed == relayed ? we_connect_first(peer) : !peer->making->relayed)) {
         return false;
     }
     session_end(peer->making, TCK_ERR_UNREACHABLE, "the agent made a new session", true);
@@ -262,7 +325,7 @@ static bool join_control(struct channel *channel)
     if (peer == NULL) {
         peer = peers_add(peers, &channel->auth.node);
     }
-    if (peer == NULL || !make_way(peer)) {
+    if (peer == NULL || !make_way(peer, channel->conn == NULL)) {
         return false;
     }
     session = session_new(peer, channel->auth.session, false);
@@ -270,6 +333,7 @@ static bool join_control(struct channel *channel)
         return false;
     }
     peer->making = session;
+    session->relayed = channel->conn == NULL;
     session->control = channel;
     channel->session = session;
     return true;
@@ -291,7 +355,9 @@ static bool join_bulk(struct channel *channel)
 /* A stranger has authenticated. */
 static void introduced(struct channel *channel)
 {
-    bool joined = channel->auth.role == WIRE_CONTROL ? join_control(channel) : join_bulk(channel);
+    bool relayed = channel->conn == NULL;
+    bool as_named = !relayed || (channel->far == channel->auth.node.agent_id && channel->auth.role == WIRE_CONTROL);
+    bool joined = as_named && (channel->auth.role == WIRE_CONTROL ? join_control(channel) : join_bulk(channel));
 
     channel_introduced(channel->peers, channel);
     if (!joined) {
@@ -325,7 +391,7 @@ static void handshake_message(struct channel *channel, const void *data, size_t 
         return;
     }
     status = auth_take(&channel->auth, data, len, &answer, &err);
-    if (answer.len > 0 && !answer.failed && link_send(channel->conn, answer.data, answer.len) != TCK_OK &&
+    if (answer.len > 0 && !answer.failed && channel_send(channel, answer.data, answer.len) != TCK_OK &&
         status == TCK_OK) {
         status = error_set(&err, TCK_ERR_UNREACHABLE, "the connection broke during the handshake");
     }
@@ -343,8 +409,9 @@ static void handshake_message(struct channel *channel, const void *data, size_t 
 
 static bool is_complete(const struct session *session)
 {
-    return session->control != NULL && session->bulk != NULL && session->control->auth.awaits == AUTH_DONE &&
-           session->bulk->auth.awaits == AUTH_DONE;
+    bool greeted = session->control != NULL && session->control->auth.awaits == AUTH_DONE;
+
+    return greeted && (session->relayed || (session->bulk != NULL && session->bulk->auth.awaits == AUTH_DONE));
 }
 
 static void end_malformed(struct session *session, tck_status_t status)
@@ -380,11 +447,8 @@ static void established_message(struct channel *channel, const void *data, size_
     }
 }
 
-void session_message(void *ctx, struct link_conn *conn, const void *data, size_t len)
+static void channel_message(struct channel *channel, const void *data, size_t len)
 {
-    struct channel *channel = link_user(conn);
-
-    (void)ctx;
     if (channel->checks != NULL) {
         check_message(channel, data, len);
     } else if (channel->auth.awaits == AUTH_DONE && channel->session != NULL) {
@@ -394,12 +458,16 @@ void session_message(void *ctx, struct link_conn *conn, const void *data, size_t
     }
 }
 
-void session_conn_down(void *ctx, struct link_conn *conn, const char *why)
+void session_message(void *ctx, struct link_conn *conn, const void *data, size_t len)
 {
-    struct channel *channel = link_user(conn);
+    (void)ctx;
+    channel_message(link_user(conn), data, len);
+}
+
+static void channel_down(struct channel *channel, const char *why)
+{
     struct session *session = channel->session;
 
-    (void)ctx;
     if (channel->checks != NULL) {
         check_broke(channel, why);
     } else if (session == NULL) {
@@ -409,4 +477,37 @@ void session_conn_down(void *ctx, struct link_conn *conn, const char *why)
     } else {
         session_end(session, TCK_ERR_UNREACHABLE, why, false);
     }
+}
+
+void session_conn_down(void *ctx, struct link_conn *conn, const char *why)
+{
+    (void)ctx;
+    channel_down(link_user(conn), why);
+}
+
+tck_status_t session_relayed(struct peer *from, const void *data, size_t len)
+{
+    struct wire_relay m;
+    struct channel *channel;
+
+    if (wire_relay_decode(data, len, &m) != TCK_OK) {
+        return TCK_ERR_PROTO;
+    }
+    if (m.to != from->peers->self.agent_id) {
+        if (m.from != from->node.agent_id) {
+            return TCK_ERR_PROTO;
+        }
+        relay_pass_on(from, &m);
+        return TCK_OK;
+    }
+    channel = relay_channel(from, &m);
+    if (channel == NULL) {
+        relay_refuse(from, &m);
+    } else if (m.ended) {
+        channel->cut = true;
+        channel_down(channel, "it is not reached through another node any more");
+    } else {
+        channel_message(channel, m.data, m.len);
+    }
+    return TCK_OK;
 }

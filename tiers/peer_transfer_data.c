@@ -137,7 +137,7 @@ void transfers_pump(struct peer *peer)
 {
     struct transfer *transfer = peer->peers->transfers;
 
-    while (peer->up != NULL && peer->pushing < PUSHES_PER_PEER && transfer != NULL) {
+    while (peer->up != NULL && !peer->up->relayed && peer->pushing < PUSHES_PER_PEER && transfer != NULL) {
         if (transfer->peer == peer && can_push(transfer) && may_send_next(transfer)) {
             push_next(transfer);
         } else {

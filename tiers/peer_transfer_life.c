@@ -232,8 +232,9 @@ static tck_status_t begin(struct peer *peer, uint64_t term, const struct tier_it
         offer.base_root = item->base->root;
         item->base->not_sent = 0;
     }
-    if (peer->up == NULL) {
-        return error_set(err, TCK_ERR_UNREACHABLE, "node %s is down", peer->node.name);
+    if (peer->up == NULL || peer->up->relayed) {
+        return error_set(err, TCK_ERR_UNREACHABLE, "node %s %s", peer->node.name,
+                         peer->up == NULL ? "is down" : "has no direct session with this one yet");
     }
     if (item->image_bytes == 0 || item->image_bytes > WIRE_IMAGE_MAX) {
         return error_set(err, TCK_ERR_INVAL, "an image of %" PRIu64 " bytes cannot be sent", item->image_bytes);

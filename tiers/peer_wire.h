@@ -35,6 +35,7 @@ enum wire_kind {
     WIRE_CANCEL,    /* struct wire_end: the sender has given it up */
     WIRE_COPIED,    /* struct wire_copied: how far the receiver has come with what it copies from the base */
     WIRE_WANT,      /* struct wire_chunk: the base has this chunk damaged there, so it has to be sent, too */
+    WIRE_RELAY,     /* struct wire_relay: for another agent, or from one */
 };
 
 enum wire_role { WIRE_CONTROL = 1, WIRE_BULK };
@@ -94,11 +95,11 @@ SCHEMA_STRUCT(wire_proof, PEER_PROOF_FIELDS)
     F(str, job, CONFIG_NAME)
 SCHEMA_STRUCT(wire_mismatch, PEER_MISMATCH_FIELDS)
 
-#define PEER_PART_FIELDS(F)                        \
-    F(choice, enum wire_kind, kind, WIRE_WANT + 1) \
-    F(u16, type)  /* of a WIRE_MESSAGE */          \
-    F(u32, total) /* of the whole payload */       \
-    F(u32, offset)                                 \
+#define PEER_PART_FIELDS(F)                         \
+    F(choice, enum wire_kind, kind, WIRE_RELAY + 1) \
+    F(u16, type)  /* of a WIRE_MESSAGE */           \
+    F(u32, total) /* of the whole payload */        \
+    F(u32, offset)                                  \
     F(rest, uint8_t, data, len)
 SCHEMA_STRUCT(wire_part, PEER_PART_FIELDS)
 
@@ -140,6 +141,15 @@ SCHEMA_STRUCT(wire_ack, PEER_ACK_FIELDS)
     F(error, error)
 SCHEMA_STRUCT(wire_end, PEER_END_FIELDS)
 
+/* What two agents send each other through a third one: the handshake of a control connection, then parts. */
+#define PEER_RELAY_FIELDS(F)                                                \
+    F(u64, to)      /* agent_id */                                          \
+    F(u64, from)    /* the same */                                          \
+    F(u64, session) /* of HELLO: tells one attempt of a pair from others */ \
+    F(bool, ended)  /* it is over, or the receiver cannot be reached */     \
+    F(rest, uint8_t, data, len)
+SCHEMA_STRUCT(wire_relay, PEER_RELAY_FIELDS)
+
 #define PEER_CHUNK_FIELDS(F) \
     F(u64, to_token)         \
     F(u32, index)
@@ -163,6 +173,7 @@ enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
     M(grant, PEER_GRANT_FIELDS, schema_any)                 \
     M(ack, PEER_ACK_FIELDS, schema_any)                     \
     M(end, PEER_END_FIELDS, schema_any)                     \
+    M(relay, PEER_RELAY_FIELDS, schema_any)                 \
     M(chunk, PEER_CHUNK_FIELDS, schema_any)                 \
     M(copied, PEER_COPIED_FIELDS, schema_any)
 #define PEER_DECLARE(name, FIELDS, is_valid) SCHEMA_DECLARE(wire_##name)

@@ -49,7 +49,9 @@ static void tick_session(struct peer *peer, uint64_t now_ms)
 {
     const struct peers_setup *setup = &peer->peers->setup;
 
-    if (peer->stale) {
+    if (channel_is_cut(peer->up->control)) {
+        session_end(peer->up, TCK_ERR_UNREACHABLE, "the node through which it was reached is down", false);
+    } else if (peer->stale) {
         peer->stale = false;
         session_end(peer->up, TCK_ERR_UNREACHABLE, "the agent has a new address or lost a message", false);
     } else if (now_ms >= peer->up->heard_ms + setup->timeout_ms) {
@@ -66,6 +68,10 @@ static void tick_addresses(struct peer *peer, uint64_t now_ms)
     bool ours = peer->peers->self.agent_id < peer->node.agent_id;
     uint32_t better = addresses_better(&peer->addresses, now_ms);
 
+    if (peer->up != NULL && peer->up->relayed) {
+        check_stop(peer);
+        return;
+    }
     check_tick(peer, now_ms);
     if (ours && better != ADDRESS_NONE && peer->up != NULL && peer->making == NULL && peer->transfer_count == 0) {
         session_move(peer, better);
@@ -76,6 +82,12 @@ static void tick_peer(struct peer *peer, uint64_t now_ms)
 {
     if (peer->making != NULL && now_ms >= peer->making->deadline_ms) {
         session_silent(peer->making, TCK_ERR_UNREACHABLE, "no answer");
+    } else if (peer->making != NULL && peer->making->control != NULL && channel_is_cut(peer->making->control)) {
+        session_end(peer->making, TCK_ERR_UNREACHABLE, "the node through which it was reached is down", true);
+    }
+    if (peer->up != NULL && peer->up->relayed && peer->making == NULL && peer_wants_direct(peer) &&
+        now_ms >= peer->connect_at_ms) {
+        session_connect(peer);
     }
     tick_addresses(peer, now_ms);
     if (peer->up != NULL) {
@@ -181,6 +193,7 @@ tck_status_t peers_new(const struct peers_setup *setup, struct peers **out, stru
     peers->self = setup->self;
     peers->auth = (struct auth_self){.job = setup->job, .node = &peers->self, .secret = &peers->setup.secret};
     peers->transfers_end = &peers->transfers;
+    peers->relayed = session_relayed;
     status = open_link(peers, err);
     if (status != TCK_OK) {
         goto free_peers;
@@ -270,6 +283,40 @@ tck_status_t peers_want(struct peers *peers, const struct node_info *node, struc
     return TCK_OK;
 }
 
+/* The agent with the larger id leaves it to the other one to replace the session, for a while. */
+static void want_direct(struct peer *peer)
+{
+    if (peer->up != NULL && peer->up->relayed) {
+        peer->connect_at_ms = clock_ms() + peer_yield_ms(peer);
+    }
+}
+
+tck_status_t peers_want_via(struct peers *peers, const struct node_info *node, uint64_t via, struct peer **out,
+                            struct error *err)
+{
+    tck_status_t status = peers_want(peers, node, out, err);
+
+    if (status == TCK_OK && (*out)->via != via) {
+        (*out)->via = via;
+        (*out)->relay_until_ms = clock_ms() + peers->setup.timeout_ms;
+        if (via == 0) {
+            want_direct(*out);
+        }
+    }
+    return status;
+}
+
+tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
+{
+    tck_status_t status = peers_want(peers, node, out, err);
+
+    if (status == TCK_OK && !(*out)->copies) {
+        (*out)->copies = true;
+        want_direct(*out);
+    }
+    return status;
+}
+
 void peers_unwant(struct peers *peers, struct peer *peer)
 {
     peer->wanted = false;
@@ -280,6 +327,11 @@ void peers_unwant(struct peers *peers, struct peer *peer)
 bool peer_is_up(const struct peer *peer)
 {
     return peer->up != NULL;
+}
+
+bool peer_takes_copies(const struct peer *peer)
+{
+    return peer->up != NULL && !peer->up->relayed;
 }
 
 const char *peer_trouble(const struct peer *peer)

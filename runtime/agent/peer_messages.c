@@ -379,7 +379,9 @@ static void on_down(void *ctx, struct peer *peer, const char *why)
     if (node != NONE32) {
         tc->peers[node] = NULL; /* the peer tier frees it if it is no longer wanted */
         recover_node(agent->recoveries, node, false);
-        trainers_node_down(tc, node, why);
+        if (connectivity_is_needed(agent->connectivity, peer_node(peer)->agent_id)) {
+            trainers_node_down(tc, node, why);
+        }
     }
     fetch_peer_changed(agent->fetches, peer);
 }

@@ -55,7 +55,7 @@ static void plan_shapes(struct shape shape)
 
 static void plan_job(void)
 {
-    uint32_t hosts = (uint32_t)sim_between(1, 4);
+    uint32_t hosts = (uint32_t)sim_between(1, 4) + (sim_trait(TRAIT_TREE) ? 3 : 0);
     struct shape shape = {.ranks_per_host = (uint32_t)sim_between(1, 2), .twins = 1, .hosts = hosts};
     job = (struct job){.shards = 2,
                        .image_bytes = 8 * (uint32_t)sim_between(16, 80),
@@ -103,12 +103,13 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     }
     snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s%s%s}",
+             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s%s%s%s}",
              sim_trait(TRAIT_BUCKET) ? "s3://simulated" : sim.save_dir, sim.save_dir, job.copies, slots, job.kept,
              sim_trait(TRAIT_PRESSURE) ? "on" : "off", hasty ? short_times : "",
              sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
              sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "",
-             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "", archive);
+             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "",
+             sim_trait(TRAIT_TREE) ? ", \"tree_from_nodes\": 3" : "", archive);
     hosts_make(hosts, text);
 }
 

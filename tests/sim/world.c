@@ -51,7 +51,8 @@ bool sim_trait(enum trait trait)
         [TRAIT_LATE_REPORTS] = 15,  [TRAIT_TIMERS_FIRST] = 50, [TRAIT_STANDS_STILL] = 15,
         [TRAIT_FULL] = 4,           [TRAIT_POWER] = 8,         [TRAIT_CLOCK_JUMPS] = 8,
         [TRAIT_NETWORKS] = 6,       [TRAIT_PRESSURE] = 8,      [TRAIT_BUCKET] = 6,
-        [TRAIT_LONG_COPIES] = 4,    [TRAIT_ARCHIVE] = 12,      [TRAIT_UNCHANGED] = 8};
+        [TRAIT_LONG_COPIES] = 4,    [TRAIT_ARCHIVE] = 12,      [TRAIT_TREE] = 15,
+        [TRAIT_UNCHANGED] = 8};
     static enum {
         UNKNOWN,
         ABSENT,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The sessions that a term needs: with its coordinator, and with the nodes that copies are sent to and received from;
- * the coordinator needs sessions with all nodes. JOIN and REGISTER of a trainer are answered when these are up, or with
+ * the coordinator needs sessions with all nodes, which in a large world are relayed by the leaders of groups of nodes
+ * (core/tree.h). JOIN and REGISTER of a trainer are answered when these are up, or with
  * the names and addresses of the nodes that could not be reached. A wrong network setting is therefore reported at the
  * start of a job, when a user is watching, and not when a recovery needs the copies.
  */
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/id_map.h"
 #include "core/join.h"
+#include "core/tree.h"
 #include "recovery/sessions.h"
 #include "tiers/peer.h"
 
@@ -26,7 +28,8 @@
 
 struct connectivity {
     struct connectivity_setup needs;
-    uint64_t term; /* the newest one joined */
+    uint64_t term;    /* the newest one joined */
+    bool has_leaders; /* its world */
     size_t count, cap;
     struct node_info *nodes;
     struct id_map place_of;  /* by agent_id, in nodes */
@@ -106,22 +109,62 @@ static void need(struct connectivity *cn, const struct node_info *node)
     cn->nodes[cn->count++] = *node;
 }
 
-static void want_node(struct connectivity *cn, uint64_t term, const struct node_info *node)
+static void begin_term(struct connectivity *cn, uint64_t term)
 {
-    struct peer *peer;
-    struct error err;
     if (cn->term != term) {
         cn->term = term;
         cn->restarted_term = 0;
         cn->count = 0;
         id_map_free(&cn->place_of);
     }
+}
+
+/* via: the agent that relays messages, 0: none. NULL: it is this agent, or there is no memory. */
+static struct peer *want_node(struct connectivity *cn, uint64_t term, const struct node_info *node, uint64_t via)
+{
+    struct peer *peer;
+    struct error err;
+    begin_term(cn, term);
     if (node->agent_id == peers_self(cn->needs.peers)->agent_id) {
-        return;
+        return NULL;
     }
     need(cn, node);
-    if (peers_want(cn->needs.peers, node, &peer, &err) != TCK_OK) {
+    if (peers_want_via(cn->needs.peers, node, via, &peer, &err) != TCK_OK) {
         log_warn("node %s: %s", node->name, err.text);
+        return NULL;
+    }
+    return peer;
+}
+
+/* Between these two, of which one is the coordinator's. */
+static uint64_t relay_between(const struct connectivity *cn, const struct world *world, uint32_t a, uint32_t b)
+{
+    uint32_t leader =
+        a == 0 || b == 0 ? tree_leader(world->node_count, a == 0 ? b : a, cn->needs.config->tree_from_nodes) : NONE32;
+    return leader == NONE32 ? 0 : world->nodes[leader].agent_id;
+}
+
+/* No join waits for these sessions: without them, the coordinator is reached directly. */
+static void want_relay(struct connectivity *cn, const struct node_info *node)
+{
+    struct peer *peer;
+    struct error err;
+    if (node->agent_id != peers_self(cn->needs.peers)->agent_id &&
+        peers_want_via(cn->needs.peers, node, 0, &peer, &err) != TCK_OK) {
+        log_warn("node %s: %s", node->name, err.text);
+    }
+}
+
+/* This node's leader, or the nodes that it leads. */
+static void want_group(struct connectivity *cn, const struct world *world, uint32_t self)
+{
+    uint32_t from = cn->needs.config->tree_from_nodes, leader = tree_leader(world->node_count, self, from);
+    uint32_t led = tree_led(world->node_count, self, from);
+    if (leader != NONE32) {
+        want_relay(cn, &world->nodes[leader]);
+    }
+    for (uint32_t n = self + 1; n < self + led; n++) {
+        want_relay(cn, &world->nodes[n]);
     }
 }
 
@@ -129,14 +172,18 @@ void connectivity_want_world(struct connectivity *cn, const struct world *world)
 {
     save_dir_check_begin(cn->needs.save_dir_check, world);
     bool leads = world->nodes[0].agent_id == peers_self(cn->needs.peers)->agent_id;
+    int64_t found = world_find_agent(world, peers_self(cn->needs.peers)->agent_id);
+    uint32_t self = found >= 0 ? (uint32_t)found : 0;
     for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
-        want_node(cn, world->term, &world->nodes[n]);
+        want_node(cn, world->term, &world->nodes[n], relay_between(cn, world, self, n));
     }
+    cn->has_leaders = tree_has_leaders(world->node_count, cn->needs.config->tree_from_nodes);
+    want_group(cn, world, self);
 }
 
 void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
 {
-    bool *wanted = calloc(tc->world.node_count, sizeof(*wanted));
+    enum session_use *wanted = calloc(tc->world.node_count, sizeof(*wanted));
     if (wanted == NULL) {
         log_error("out of memory: cannot open sessions with other nodes");
         return;
@@ -144,15 +191,21 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
     sessions_wanted(&tc->setup, &tc->placement, tc->coordinator != NULL, wanted);
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
         struct error err;
-        if (n == tc->self || !wanted[n]) {
+        if (n == tc->self || wanted[n] == SESSION_NONE) {
             continue;
         }
-        want_node(cn, tc->world.term, &tc->world.nodes[n]);
-        if (peers_want(cn->needs.peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
+        tc->peers[n] = want_node(cn, tc->world.term, &tc->world.nodes[n], relay_between(cn, &tc->world, tc->self, n));
+        if (wanted[n] == SESSION_COPIES &&
+            peers_want_copies(cn->needs.peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
             tc->peers[n] = NULL;
         }
     }
     free(wanted);
+}
+
+bool connectivity_is_needed(const struct connectivity *cn, uint64_t agent_id)
+{
+    return !cn->has_leaders || id_map_find(&cn->place_of, agent_id) != ID_MAP_NONE;
 }
 
 const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64_t *term_out, size_t *count_out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The sessions that a term needs: with its coordinator, and with the nodes that copies are sent to and received from;
- * the coordinator needs sessions with all nodes. A JOIN or REGISTER waits for them: join_reply.h answers it. */
+ * the coordinator needs sessions with all nodes, some of which may be relayed. A JOIN or REGISTER waits for them:
+ * join_reply.h answers it. */
 #ifndef TCK_AGENT_CONNECTIVITY_H
 #define TCK_AGENT_CONNECTIVITY_H
 
@@ -37,6 +38,9 @@ void connectivity_want_world(struct connectivity *cn, const struct world *world)
 /* True if there is no session with some of these; the text names them. */
 bool connectivity_missing(const struct connectivity *cn, const struct node_info *nodes, size_t count,
                           struct error *err);
+/* False: a session with this agent only serves to relay messages of others, so that its end is no loss for this node.
+ */
+bool connectivity_is_needed(const struct connectivity *cn, uint64_t agent_id);
 /* The nodes with which the newest joined term needs sessions. */
 const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64_t *term_out, size_t *count_out);
 /* Replies to trainers whose nodes are connected, or have not connected in time. */

@@ -306,12 +306,12 @@ static void pull(struct fetch *x)
 static void start_pull(struct fetch *x)
 {
     struct error err;
-    if (peers_want(x->all->needs.peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
+    if (peers_want_copies(x->all->needs.peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
         slot_op_begin(x->all->needs.check.slot_ops);
         fetched(x, &err);
         return;
     }
-    if (peer_is_up(x->peer)) {
+    if (peer_takes_copies(x->peer)) {
         pull(x);
     } else {
         x->waiting = true;
@@ -580,7 +580,7 @@ void fetch_peer_changed(struct fetches *fs, struct peer *peer)
 {
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
-        if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_is_up(peer)) {
+        if (x->waiting && x->ask.from.agent_id == peer_node(peer)->agent_id && peer_takes_copies(peer)) {
             x->peer = peer; /* may differ from the requested object, which may have been released */
             pull(x);
         }

@@ -112,14 +112,14 @@ bool storage_ignored(const struct storage_op *op)
     return false;
 }
 
-tck_status_t peers_want(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
+tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
 {
     (void)peers, (void)node, (void)err;
     *out = NULL;
     return TCK_OK;
 }
 
-bool peer_is_up(const struct peer *peer)
+bool peer_takes_copies(const struct peer *peer)
 {
     (void)peer;
     return true;
