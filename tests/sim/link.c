@@ -211,6 +211,16 @@ static bool reaches(const struct host *a, const struct host *b, unsigned network
     return a == b || (!is_cut(a, network) && !is_cut(b, network));
 }
 
+uint32_t link_endpoints(const struct host *host)
+{
+    uint32_t count = 0;
+    for (const struct link_conn *conn = host->link != NULL ? host->link->conns : NULL; conn != NULL;
+         conn = conn->next) {
+        count += !conn->closed && !conn->dead;
+    }
+    return count;
+}
+
 static void hold(struct link_conn *conn, uint64_t until_us)
 {
     conn->arrives_us = conn->arrives_us > until_us ? conn->arrives_us : until_us;

@@ -26,6 +26,8 @@
 #define NODE_LOOKUPS  2
 #define JOB_LOOKUPS   64
 
+#define COPY_SESSIONS 4 /* of the coordinator's node */
+
 /* The phases, in order. */
 enum scale_phase {
     SCALE_ATTACH,
@@ -54,6 +56,7 @@ static struct {
 struct cost {
     struct counts counts;
     uint64_t heap; /* peak */
+    uint64_t endpoints;
 };
 
 static struct cost cost_of(uint32_t host)
@@ -68,7 +71,8 @@ static struct cost cost_of(uint32_t host)
                                     .read = now->read - then->read,
                                     .frames = now->frames - then->frames,
                                     .ns = now->ns - then->ns},
-                         .heap = heap_use(sim.hosts[host].heap_owner).peak};
+                         .heap = heap_use(sim.hosts[host].heap_owner).peak,
+                         .endpoints = link_endpoints(&sim.hosts[host])};
 }
 
 static void add(struct cost *sum, const struct cost *x)
@@ -83,6 +87,7 @@ static void add(struct cost *sum, const struct cost *x)
     sum->counts.frames += x->counts.frames;
     sum->counts.ns += x->counts.ns;
     sum->heap += x->heap;
+    sum->endpoints += x->endpoints;
 }
 
 static void print_cost(const char *who, const struct cost *sum, double count)
@@ -93,14 +98,15 @@ static void print_cost(const char *who, const struct cost *sum, double count)
     double stored = (double)c->stored / count, frames = (double)c->frames / count;
     double lookups = (double)c->lookups / count, read = (double)c->read / count;
     double ms = (double)c->ns / 1e6 / count, heap_kib = (double)sum->heap / 1024 / count;
+    double endpoints = (double)sum->endpoints / count;
     if (scale.json) {
         printf(", \"%s\": {\"sent\": %.1f, \"received\": %.1f, \"bytes\": %.0f, \"image_bytes\": %.0f, "
                "\"stored_bytes\": %.0f, \"lookups\": %.2f, \"read_bytes\": %.1f, \"frames\": %.1f, \"ms\": %.4f, "
-               "\"heap_kib\": %.1f}",
-               who, sent, received, bytes, images, stored, lookups, read, frames, ms, heap_kib);
+               "\"heap_kib\": %.1f, \"endpoints\": %.1f}",
+               who, sent, received, bytes, images, stored, lookups, read, frames, ms, heap_kib, endpoints);
     } else {
-        printf(" | %8.1f %8.1f %11.0f %8.0f %8.0f %7.1f %8.0f %6.1f %10.3f %9.1f", sent, received, bytes, images,
-               stored, lookups, read, frames, ms, heap_kib);
+        printf(" | %8.1f %8.1f %11.0f %8.0f %8.0f %7.1f %8.0f %6.1f %10.3f %9.1f %7.1f", sent, received, bytes, images,
+               stored, lookups, read, frames, ms, heap_kib, endpoints);
     }
 }
 
@@ -121,6 +127,21 @@ static void check_lookups(uint64_t lookups)
     if (lookups > most) {
         sim_violation("a restore of %" PRIu64 " shards looks up %" PRIu64 " names on storage, %" PRIu64 " are enough",
                       shards, lookups, most);
+    }
+}
+
+/* Until the first loss, the coordinator's agent has connections only with the leaders of groups of nodes, of which
+ * there are about the square root of the number of nodes, and with those that it exchanges copies with. */
+static void check_endpoints(enum scale_phase phase, uint64_t endpoints)
+{
+    uint32_t groups = 1;
+    while (groups * groups < sim.host_count) {
+        groups++;
+    }
+    uint64_t most = 2 * (groups + (uint64_t)COPY_SESSIONS);
+    if (phase <= SCALE_DRAIN && sim.host_count >= 64 && endpoints > most) {
+        sim_violation("the coordinator has %" PRIu64 " connections in the phase %s, %" PRIu64 " are enough", endpoints,
+                      names[phase], most);
     }
 }
 
@@ -149,6 +170,7 @@ static void end_phase(enum scale_phase phase)
         sim_violation("the coordinator sends %" PRIu64 " messages to %u nodes in the phase %s",
                       coordinator.counts.messages, sim.host_count, names[phase]);
     }
+    check_endpoints(phase, coordinator.endpoints);
     scale.phase++;
     begin_count();
 }
@@ -157,8 +179,8 @@ static void print_heading(void)
 {
     if (!scale.json) {
         static const char columns[] =
-            " |    sends     gets       bytes   images   stored lookups     read frames         ms  heap KiB";
-        printf("%-24s | %-94s | another node, on average\n%-15s %8s%s%s\n", "", "the coordinator's", "phase",
+            " |    sends     gets       bytes   images   stored lookups     read frames         ms  heap KiB    ends";
+        printf("%-24s | %-102s | another node, on average\n%-15s %8s%s%s\n", "", "the coordinator's", "phase",
                "world ms", columns, columns);
     }
 }

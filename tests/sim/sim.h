@@ -394,6 +394,8 @@ void process_end(pid_t pid);
 void link_lost(struct link *link);
 /* Cuts the connections between two agents. */
 void link_cut(struct host *a, struct host *b);
+/* The ends of its connections, as many as UCX would have endpoints. */
+uint32_t link_endpoints(const struct host *host);
 /* Delays everything between them for this time. */
 void link_stall(struct host *a, struct host *b, uint64_t for_us);
 

@@ -104,6 +104,13 @@ Test(peer_wire_bytes, end)
           "0100000000000000080000000300626164");
 }
 
+Test(peer_wire_bytes, relay)
+{
+    struct wire_relay m = {
+        .to = 1, .from = 0x1234567890, .session = 3, .ended = true, .data = (const uint8_t *)"abc", .len = 3};
+    BYTES(relay, &m, "01000000000000009078563412000000030000000000000001616263");
+}
+
 Test(peer_wire_bytes, chunk)
 {
     struct wire_chunk m = {.to_token = 0x1122334455667788, .index = 0x99aabbcc};
