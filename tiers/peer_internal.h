@@ -63,6 +63,7 @@ struct peer {
     bool copies;             /* only a direct session will do */
     bool relay_failed;       /* in the last attempt, so that the next one is direct */
     uint64_t relay_until_ms; /* until then, a session with the agent that relays is waited for */
+    uint64_t relay_back_ms;  /* not before that, a direct session that is not needed is replaced by a relayed one */
     uint64_t connect_at_ms;  /* not before */
     uint32_t backoff_ms;
     struct address_list list; /* its addresses, */
@@ -120,6 +121,8 @@ bool peer_wants_direct(const struct peer *peer);
 must_check tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type, const void *data,
                                      size_t len);
 void session_beat(struct peer *peer, uint64_t now_ms);
+/* An empty heartbeat, in a relayed session that is not up yet: the other agent comes up, and answers. */
+must_check tck_status_t session_greet(const struct session *session);
 /* Over the connection, or through the agent that relays it. */
 must_check tck_status_t channel_send(const struct channel *channel, const void *data, size_t len);
 /* True if the session is over through which this channel is relayed. */
@@ -194,6 +197,8 @@ must_check tck_status_t session_relayed(struct peer *from, const void *data, siz
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
 /* The same beside one that is up, to replace it. */
 void session_move(struct peer *peer, uint32_t number);
+/* Begins a relayed one beside one that is direct only because the other agent could not be reached by its relay. */
+void session_move_back(struct peer *peer, uint64_t now_ms);
 /* The peer has not answered in time; ends the session. */
 void session_silent(struct session *session, tck_status_t code, const char *why);
 /* Closes and frees it. If it is the peer's session that is up, calls down (unless quiet) and fails transfers with code.

@@ -101,6 +101,11 @@ tck_status_t session_send(struct peer *peer, enum wire_kind kind, uint16_t type,
     return send_parts(peer, (struct wire_part){.kind = kind, .type = type, .data = data}, len, channel_send);
 }
 
+tck_status_t session_greet(const struct session *session)
+{
+    return send_part(session, &(struct wire_part){.kind = WIRE_BEAT}, channel_send);
+}
+
 void session_beat(struct peer *peer, uint64_t now_ms)
 {
     const struct peers_setup *setup = &peer->peers->setup;

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RELAY_BACK_TIMES \
+    20 /* timeout_ms, between two attempts to return from a direct session to one that is relayed */
+
 /* ---- sessions ---- */
 
 static bool we_connect_first(const struct peer *peer)
@@ -66,9 +69,15 @@ static void plan_again(struct peer *peer)
     }
 }
 
+static void plan_move_back(struct peer *peer)
+{
+    peer->relay_back_ms = clock_ms() + (uint64_t)RELAY_BACK_TIMES * peer->peers->setup.timeout_ms;
+}
+
 /* After an attempt through another agent. That may still be waiting for its own session with the peer. */
 static void plan_after_relay(struct peer *peer, bool ours)
 {
+    plan_move_back(peer);
     peer->relay_failed = peer->relay_failed || (ours && clock_ms() >= peer->relay_until_ms);
     plan_connect(peer, PEER_BACKOFF_MIN_MS);
 }
@@ -158,6 +167,7 @@ static void session_up(struct session *session)
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
     session->heard_ms = clock_ms();
     peer->relay_failed = false;
+    plan_move_back(peer);
     log_info("session with node %s at %s%s", peer->node.name, peer_address(peer),
              session->relayed ? ", through another node" : "");
     session_beat(peer, session->heard_ms);
@@ -278,11 +288,30 @@ void session_connect(struct peer *peer)
     connect_to(peer, addresses_next(&peer->addresses));
 }
 
+void session_move_back(struct peer *peer, uint64_t now_ms)
+{
+    const struct peer *relay = relay_for(peer);
+
+    if (we_connect_first(peer) && relay != NULL && now_ms >= peer->relay_back_ms && peer->transfer_count == 0) {
+        log_info("node %s: messages are sent through node %s again", peer->node.name, relay->node.name);
+        connect_relayed(peer, relay);
+    }
+}
+
 void session_move(struct peer *peer, uint32_t number)
 {
     log_info("node %s: its address %s has been answering for %u s, so the session returns to it", peer->node.name,
              peer->list.of[number], ADDRESS_HEALTHY_MS / 1000);
     connect_to(peer, number);
+}
+
+/* The other agent may still refuse the session, as it may close a direct one instead of accepting its bulk connection.
+ * So this one is up once the other agent has sent something. */
+static void greet(struct session *session)
+{
+    if (session_greet(session) != TCK_OK) {
+        give_up_making(session, "it is not reached through another node any more");
+    }
 }
 
 /* A connection that we opened is authenticated. */
@@ -293,7 +322,9 @@ static void connected(struct channel *channel)
 
     if (channel->auth.node.agent_id != session->peer->node.agent_id) {
         give_up_making(session, "another agent answers there");
-    } else if (channel->auth.role == WIRE_BULK || session->relayed) {
+    } else if (session->relayed) {
+        greet(session);
+    } else if (channel->auth.role == WIRE_BULK) {
         session_up(session);
     } else if (open_channel(session, WIRE_BULK, &err) != TCK_OK) {
         give_up_making(session, err.text);
@@ -316,6 +347,12 @@ static bool make_way(struct peer *peer, bool relayed)
     return true;
 }
 
+/* The other agent wants to return to a relayed session, and does not know that this one exchanges copies with it. */
+static bool keeps_direct(const struct peer *peer)
+{
+    return peer->up != NULL && !peer->up->relayed && peer->wanted && (peer->copies || peer->transfer_count > 0);
+}
+
 static bool join_control(struct channel *channel)
 {
     struct peers *peers = channel->peers;
@@ -325,7 +362,7 @@ static bool join_control(struct channel *channel)
     if (peer == NULL) {
         peer = peers_add(peers, &channel->auth.node);
     }
-    if (peer == NULL || !make_way(peer, channel->conn == NULL)) {
+    if (peer == NULL || (channel->conn == NULL && keeps_direct(peer)) || !make_way(peer, channel->conn == NULL)) {
         return false;
     }
     session = session_new(peer, channel->auth.session, false);

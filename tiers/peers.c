@@ -90,6 +90,9 @@ static void tick_peer(struct peer *peer, uint64_t now_ms)
         session_connect(peer);
     }
     tick_addresses(peer, now_ms);
+    if (peer->up != NULL && !peer->up->relayed && peer->making == NULL && !peer_wants_direct(peer)) {
+        session_move_back(peer, now_ms);
+    }
     if (peer->up != NULL) {
         tick_session(peer, now_ms);
     } else if (peer->wanted && peer->making == NULL && now_ms >= peer->connect_at_ms) {

@@ -119,6 +119,32 @@ Test(peer_relay, is_replaced_by_a_direct_session_when_the_leader_is_lost)
     cr_expect(peer_takes_copies(to_far) && peer_takes_copies(to_near));
 }
 
+Test(peer_relay, is_relayed_again_when_the_leader_is_back_and_no_copies_are_exchanged)
+{
+    struct peer *to_far, *to_near;
+    struct error err;
+    meet(&to_far, &to_near);
+    agent_close(&leader);
+    rig_run_until(&near.ups, 3);
+    rig_run_until(&far.ups, 3);
+    agent_open(&leader, LEADER, NULL, 7);
+    agent_want(&near, &leader);
+    agent_want(&leader, &far);
+    rig_run_until(&near.ups, 4);
+    rig_run_until(&far.ups, 4);
+    cr_expect(peer_takes_copies(to_far));
+    cr_assert_eq(peers_want_copies(far.peers, peers_self(near.peers), &to_near, &err), TCK_OK);
+    to_far->relay_back_ms = 0;
+    rig_run_ms(RIG_TIMEOUT_MS);
+    cr_expect(peer_takes_copies(to_far), "the other one wants copies");
+    to_near->copies = false;
+    to_far->relay_back_ms = 0;
+    rig_run_until(&near.ups, 5);
+    rig_run_until(&far.ups, 5);
+    cr_expect_not(peer_takes_copies(to_far));
+    cr_expect_not(peer_takes_copies(to_near));
+}
+
 Test(peer_relay, is_direct_if_the_leader_never_comes)
 {
     agent_open(&near, NEAR, NULL, 7);
