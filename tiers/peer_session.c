@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RELAY_BACK_TIMES \
-    20 /* timeout_ms, between two attempts to return from a direct session to one that is relayed */
+/* Times timeout_ms: between two attempts to return from a direct session to one that is relayed. */
+#define RELAY_BACK_TIMES 20
 
 /* ---- sessions ---- */
 

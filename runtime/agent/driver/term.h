@@ -101,7 +101,6 @@ struct term_context {
     struct node_shard *shards;
     struct local_shard *local_shards; /* one per shards entry */
     uint32_t *in_world;               /* of them, those that this node owns or holds, in the order of the world */
-    uint32_t in_world_count;
     void *node_block;
     struct node *node;
     struct coordinator_setup coordinator_setup;
@@ -117,6 +116,7 @@ struct term_context {
     struct peer **peers;                     /* by node, NULL for self */
     struct lost_node *lost;                  /* by node */
     uint32_t lost_count;                     /* of them that are down */
+    uint32_t in_world_count;                 /* entries of in_world */
     struct log_limit refused[REFUSAL_KINDS]; /* saves, since one was granted */
     bool *registered;                        /* coordinator: by node */
     uint32_t registered_count;
