@@ -125,7 +125,7 @@ enum trait {
     TRAIT_BUCKET = 842,      /* storage is a bucket of S3, and what goes wrong there is bucket.c's */
     TRAIT_LONG_COPIES = 871, /* the copies of a version take longer than version_timeout_ms */
     TRAIT_ARCHIVE = 1317,    /* some versions are copied to an archive, which fails at times */
-    TRAIT_TREE = 1319,       /* leaders relay messages, of more machines than otherwise */
+    TRAIT_TREE = 1731,       /* leaders relay messages, of more machines than otherwise */
     TRAIT_UNCHANGED = 3213   /* parts of the state do not change from one version to the next */
 };
 bool sim_trait(enum trait trait);
