@@ -602,6 +602,8 @@ void choice_explain(const struct plan_input *input, struct plan *plan)
                        "with the ranks and the sharding that saved it, run `tierckpt drain --wait`, then start with "
                        "the new ones; or restore the step of a published version",
                  V_ARG(plan->passed[plan->passed_count - 1].version));
+    } else if (plan->blocked == BLOCK_DEEPER) {
+        snprintf(text, cap, "older versions on storage have not been read yet");
     } else if (plan->blocked != BLOCK_NONE) {
         explain_block(input, plan);
     } else if (has_version(plan)) {

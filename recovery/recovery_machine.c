@@ -177,9 +177,11 @@ static void allow_time_for_storage(struct recovery *r, uint64_t now_ms)
 
 static void list_deeper(struct recovery *r, uint64_t now_ms)
 {
+    struct storage_view known = {.forgotten = r->input.storage.forgotten, .give_up = r->input.storage.give_up};
     r->list_newest = r->list_newest < UINT32_MAX / LIST_MORE ? r->list_newest * LIST_MORE : UINT32_MAX;
     allow_time_for_storage(r, now_ms);
     forget_listing(r);
+    r->input.storage = known;
 }
 
 /* The version that was planned is lost, and the listing does not say which is the next one: it lacked a part of

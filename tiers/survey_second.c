@@ -12,7 +12,8 @@
 struct look {
     char job[CONFIG_NAME], second_dir[CONFIG_PATH];
     uint64_t forgotten;
-    struct version *good; /* in save_dir; newest first */
+    struct version deeper; /* of save_dir: not looked at */
+    struct version *good;  /* in save_dir; newest first */
     size_t good_count;
     struct survey found;
     bool gone;
@@ -40,8 +41,9 @@ static tck_status_t look_at(struct look *l, const struct version_dirs *dirs, con
     for (size_t i = 0; i < list->count && room && !l->gone; i++) {
         const struct published *which = &list->versions[i];
         struct version_look look;
+        bool deep = version_cmp(which->version, l->deeper) <= 0; /* then all of save_dir comes first */
         if (which->version.term <= l->forgotten || is_good_in_save_dir(l, which->version) ||
-            !survey_wants(&l->found, which->version, others++)) {
+            !survey_wants(&l->found, which->version, deep ? SIZE_MAX : others++)) {
             continue;
         }
         version_look(dirs, which, &look);
@@ -87,6 +89,7 @@ static struct look *look_new(const struct version_dirs *dirs, const struct surve
     snprintf(l->second_dir, sizeof(l->second_dir), "%s", dirs->second_dir);
     l->forgotten = saved->forgotten;
     l->found.range = saved->range;
+    l->deeper = saved->deeper;
     l->good = good;
     for (size_t i = 0; i < saved->count; i++) {
         if (saved->candidates[i].standing == STANDING_GOOD) {

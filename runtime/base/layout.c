@@ -371,7 +371,7 @@ static tck_status_t add_shard(struct layout *layout, const uint32_t *order, uint
     return TCK_OK;
 }
 
-/* Records of one group make several shards of about the same size if they are many bytes, so that the nodes that have
+/* Records of one group make several shards of about the same size if they have many bytes, so that the nodes that have
  * them share the work: each writes, and sends to others, some of them. What a rank has alone stays one shard. */
 static tck_status_t add_parts(struct layout *layout, const uint32_t *order, uint32_t count, struct error *err)
 {

@@ -20,7 +20,7 @@ must_check tck_status_t layout_add_blob(struct layout *layout, const char *key, 
                                         uint32_t *index_out, struct error *err);
 /* Removes the record that was added last. */
 void layout_remove_last(struct layout *layout);
-/* Records of a replica group that are more bytes than this make several shards of about the same size. */
+/* Records of a replica group that have more bytes than this make several shards of about the same size. */
 #define SHARED_SHARD_BYTES (UINT64_C(512) << 20)
 
 /* Sorts, splits, assigns offsets and ids, prints the image headers. A key that comes twice in one shard (two pieces

@@ -17,7 +17,7 @@
 #define SUPERVISOR_LOCK_FILE  "supervisor.lock"  /* held by its supervisor */
 #define SUPERVISOR_WAITS_FILE "supervisor.waits" /* while its supervisor waits for it to start: JSON */
 
-#define MESSAGE_FORMAT     10
+#define MESSAGE_FORMAT     11
 #define MESSAGE_SHARDS_MAX 4096       /* shards of one rank */
 #define MESSAGE_CHUNKS_MAX (1u << 24) /* of all of them: 64 TiB */
 #define MESSAGE_SLOTS_MAX  16         /* slots of one shard; the receiver checks slot numbers */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The records of a rank and the shards that they make: the data that layout.c and image.c fill in.
  *
- * A shard is all records of a rank that share one replica group, or a part of them if they are many bytes. Its image is
+ * A shard is all records of a rank that share one replica group, or some of them if the group is large. Its image is
  * a safetensors file: an 8-byte length, a JSON header padded with spaces so that data begins at a multiple of 4096,
  * then the records: 64-byte aligned, 4096 from 1 MiB on, large ones first, then by key; gaps are U8 entries
  * "__pad_<n>". A blob is a 1-D U8 entry of 8 + capacity bytes: its length (u64 LE), its bytes, zeros. A record may have

@@ -33,7 +33,7 @@ int thread_start_detached(void *(*run)(void *ctx), void *ctx)
     return rc;
 }
 
-void thread_interrupts_none(void)
+void thread_never_preempts(void)
 {
     const struct sched_param none = {0};
 

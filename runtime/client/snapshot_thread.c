@@ -178,7 +178,7 @@ void *snapshot_thread_main(void *arg)
     struct snapshot_worker *worker = arg;
     int pause_ms = RETURN_FIRST_MS;
 
-    thread_interrupts_none(); /* the save that wakes it returns to the training */
+    thread_never_preempts(); /* the save that wakes it returns to the training */
     while (!should_stop(worker)) {
         bool connected = atomic_load(&worker->session->connected);
 

@@ -22,7 +22,7 @@ enum http_distrust {
     HTTP_OUT_OF_DATE,    /* it has expired, or is not valid yet */
     HTTP_OTHER_NAME,     /* it is for another host */
     HTTP_NO_BUNDLE,      /* the file of trusted certificates cannot be read */
-    HTTP_NO_TLS          /* it has none: it answers without TLS */
+    HTTP_NO_TLS          /* the server answers without TLS */
 };
 
 #endif

@@ -197,16 +197,40 @@ static void sort_in_world(struct term_context *tc, size_t count)
     qsort_r(tc->in_world, tc->in_world_count, sizeof(*tc->in_world), by_world_shard, tc->shards);
 }
 
-/* Of this node's ranks that have the shard, the one that saves the fewest bytes so far; NONE32 if it is only held. */
+/* Of this node's ranks that have the shard, the one that saves the fewest bytes so far. At least one has it. */
 static uint32_t least_loaded_rank(const struct term_context *tc, uint32_t shard, const uint64_t *load)
 {
-    uint32_t best = NONE32;
+    uint32_t best = 0;
+    bool found = false;
     for (uint32_t i = 0; i < tc->rank_count; i++) {
-        if (world_rank_has(&tc->world, shard, tc->ranks[i]) && (best == NONE32 || load[i] < load[best])) {
+        if (world_rank_has(&tc->world, shard, tc->ranks[i]) && (!found || load[i] < load[best])) {
             best = i;
+            found = true;
         }
     }
     return best;
+}
+
+static uint32_t ranks_here(const struct term_context *tc, uint32_t shard)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tc->rank_count; i++) {
+        count += world_rank_has(&tc->world, shard, tc->ranks[i]);
+    }
+    return count;
+}
+
+/* Of the shards that one rank here has alone, or of those that several have. */
+static void choose_storing_ranks_of(struct term_context *tc, bool several, uint64_t *load)
+{
+    for (uint32_t i = 0; i < tc->in_world_count; i++) {
+        struct node_shard *s = &tc->shards[tc->in_world[i]];
+        uint32_t ranks = ranks_here(tc, s->world_shard);
+        if (ranks > 0 && several == (ranks > 1)) {
+            s->storing_rank = least_loaded_rank(tc, s->world_shard, load);
+            load[s->storing_rank] += tc->world.shards[s->world_shard].image_bytes;
+        }
+    }
 }
 
 /* One rank of this node saves a shard for all that have it. It follows from the world alone, so it stays the same when
@@ -217,13 +241,8 @@ static tck_status_t choose_storing_ranks(struct term_context *tc, struct error *
     if (load == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "term context: out of memory");
     }
-    for (uint32_t i = 0; i < tc->in_world_count; i++) {
-        struct node_shard *s = &tc->shards[tc->in_world[i]];
-        s->storing_rank = least_loaded_rank(tc, s->world_shard, load);
-        if (s->storing_rank != NONE32) {
-            load[s->storing_rank] += tc->world.shards[s->world_shard].image_bytes;
-        }
-    }
+    choose_storing_ranks_of(tc, false, load);
+    choose_storing_ranks_of(tc, true, load);
     free(load);
     return TCK_OK;
 }

@@ -208,6 +208,7 @@ static void log_unfit(struct recover *r)
                                         [STANDING_FOREIGN] = "is of another format",
                                         [STANDING_DAMAGED] = "is damaged"};
     const struct storage_view *view = &r->look.view;
+    bool first = r->logged_newest == 0;
     if (r->logged_newest == r->list_range.newest) {
         return;
     }
@@ -215,7 +216,7 @@ static void log_unfit(struct recover *r)
     if (!view->complete) {
         log_error("storage cannot be listed: %s", view->why);
     }
-    if (view->unsure != NULL) {
+    if (view->unsure != NULL && first) {
         log_warn("cannot determine if an older term has committed: %s", view->unsure);
     }
     for (uint32_t i = 0; i < view->unfit_count; i++) {
@@ -223,7 +224,9 @@ static void log_unfit(struct recover *r)
         log_warn("version %" PRIu64 ".%" PRIu64 " on storage %s: %s", u->version.term, u->version.step,
                  texts[u->standing], u->why);
     }
-    log_poisoned(r);
+    if (first) {
+        log_poisoned(r);
+    }
 }
 
 static void take_listing(struct recover *r)

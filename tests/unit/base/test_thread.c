@@ -64,10 +64,10 @@ Test(thread, leaves_the_signals_of_its_creator_as_they_were)
     cr_assert(eq(int, sigismember(&after, SIGTERM), 0));
 }
 
-static void *policy_of_one_that_interrupts_none(void *ctx)
+static void *policy_of_one_that_never_preempts(void *ctx)
 {
     int *policy = ctx;
-    thread_interrupts_none();
+    thread_never_preempts();
     *policy = sched_getscheduler(0);
     return NULL;
 }
@@ -78,12 +78,12 @@ static int policy_within(int of_creator)
     int policy = -1;
     const struct sched_param none = {0};
     cr_assert(eq(int, sched_setscheduler(0, of_creator, &none), 0));
-    cr_assert(eq(int, thread_start(&thread, policy_of_one_that_interrupts_none, &policy), 0));
+    cr_assert(eq(int, thread_start(&thread, policy_of_one_that_never_preempts, &policy), 0));
     pthread_join(thread, NULL);
     return policy;
 }
 
-Test(thread, that_interrupts_none_changes_only_the_default_policy)
+Test(thread, that_never_preempts_changes_only_the_default_policy)
 {
     cr_assert(eq(int, policy_within(SCHED_OTHER), SCHED_BATCH));
     cr_assert(eq(int, sched_getscheduler(0), SCHED_OTHER), "that of the creator");
