@@ -194,12 +194,12 @@ static void give_up_making(struct session *session, const char *why)
 
     bool again = false;
 
-    snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
-    if (session->relayed) {
+    if (session->relayed) { /* says nothing of the agent's own address */
         log_debug("no session with node %s through another node: %s", peer->node.name, why);
         session_end(session, TCK_ERR_UNREACHABLE, why, true);
         return;
     }
+    snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
     if (peer->up != NULL) {
         peer_address_failed(peer, session->at, why); /* the agent is alive, so it is not being restarted */
     } else {
@@ -347,10 +347,11 @@ static bool make_way(struct peer *peer, bool relayed)
     return true;
 }
 
-/* The other agent wants to return to a relayed session, and does not know that this one exchanges copies with it. */
+/* The other agent wants to return to a relayed session, and does not know that this one needs or wants a direct one. */
 static bool keeps_direct(const struct peer *peer)
 {
-    return peer->up != NULL && !peer->up->relayed && peer->wanted && (peer->copies || peer->transfer_count > 0);
+    return peer->up != NULL && !peer->up->relayed && peer->wanted &&
+           (peer_wants_direct(peer) || peer->transfer_count > 0);
 }
 
 static bool join_control(struct channel *channel)

@@ -85,7 +85,7 @@ static void tick_peer(struct peer *peer, uint64_t now_ms)
     } else if (peer->making != NULL && peer->making->control != NULL && channel_is_cut(peer->making->control)) {
         session_end(peer->making, TCK_ERR_UNREACHABLE, "the node through which it was reached is down", true);
     }
-    if (peer->up != NULL && peer->up->relayed && peer->making == NULL && peer_wants_direct(peer) &&
+    if (peer->up != NULL && peer->up->relayed && peer->making == NULL && peer->wanted && peer_wants_direct(peer) &&
         now_ms >= peer->connect_at_ms) {
         session_connect(peer);
     }

@@ -62,7 +62,7 @@ struct config {
     uint32_t grace_s;  /* an agent that gets SIGTERM drains the newest version first, for at most this long */
     uint32_t heartbeat_ms;
     uint32_t peer_timeout_ms;    /* without a heartbeat for this long a node counts as lost */
-    uint32_t tree_from_nodes;    /* so many nodes have leaders that relay messages (core/tree.h); 0: none have */
+    uint32_t tree_from_nodes;    /* so many nodes have leaders that relay messages (core/tree.h); 0: never */
     uint32_t version_timeout_ms; /* an undecided version is aborted after this time without progress */
     uint32_t restore_wait_ms;    /* recovery waits this long for nodes that were known but do not answer */
     uint32_t session_wait_ms;    /* attach, register and restore wait this long for nodes that do not answer */

@@ -109,7 +109,10 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
              sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
              sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "",
              sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "",
-             sim_trait(TRAIT_TREE) ? ", \"tree_from_nodes\": 3" : "", archive);
+             sim.measure             ? ", \"tree_from_nodes\": 64"
+             : sim_trait(TRAIT_TREE) ? ", \"tree_from_nodes\": 3"
+                                     : "",
+             archive);
     hosts_make(hosts, text);
 }
 

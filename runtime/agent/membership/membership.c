@@ -44,7 +44,7 @@ struct membership {
     bool allocating;                   /* it is in progress: a pool thread is changing the memory tier */
     /* Every rank of a node sends the same description of the world: it is decoded for the first of them. */
     struct hash128 join_digest, register_digest; /* of the encodings */
-    struct world joined;                         /* until it is registered; empty: none */
+    struct world joined;                         /* until a term is formed; empty: none */
     struct world registered;                     /* only its term, size and layout; all zero: none */
     struct log_limit refused_hellos;
 };
