@@ -335,17 +335,19 @@ static struct version find_fallback(const struct choice *c)
     return VERSION_NONE;
 }
 
-/* A newer version is passed over only if it is incomplete, unless a step was requested. */
+/* A newer version is passed over only if it is incomplete, unless a step was requested. A base that was chosen before
+ * comes with its step. Versions of the world's own term may still be aborted, and no fetch takes their slots. */
 static struct version find_newer(const struct choice *c)
 {
-    bool requested = c->input->step != TCK_NEWEST && version_none(c->input->only);
+    bool requested = c->input->step != TCK_NEWEST;
     for (uint32_t i = 0; requested && i < c->copies->seen_count; i++) {
         const struct seen_version *seen = &c->copies->seen[i];
         if (version_cmp(seen->version, c->plan->version) <= 0) {
             break;
         }
-        if (is_complete(c, seen)) {
-            return newer_may_be_committed(c->input, seen->version) ? seen->version : VERSION_NONE;
+        bool earlier = seen->version.term < c->input->world->term;
+        if (earlier && is_complete(c, seen) && newer_may_be_committed(c->input, seen->version)) {
+            return seen->version;
         }
     }
     return VERSION_NONE;

@@ -12,16 +12,6 @@ static struct version newest_known_commit(const struct plan_input *input)
     return newest;
 }
 
-static bool has_any(const struct inventory *inventory, struct version version)
-{
-    for (uint32_t i = 0; i < inventory->count; i++) {
-        if (version_is(inventory->holdings[i].version, version)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Holdings are sorted by shard, then version, so the newer copy of the same shard comes later. */
 static bool has_newer_too(const struct inventory *inventory, uint32_t older, struct version newer)
 {
@@ -42,8 +32,7 @@ bool newer_may_be_committed(const struct plan_input *input, struct version versi
     }
     for (uint32_t i = 0; i < input->inventory_count; i++) {
         const struct inventory *inventory = &input->inventories[i];
-        bool has_part = has_any(inventory, version);
-        for (uint32_t k = 0; has_part && k < inventory->count; k++) {
+        for (uint32_t k = 0; k < inventory->count; k++) {
             if (version_is(inventory->holdings[k].version, known) && !has_newer_too(inventory, k, version)) {
                 return false;
             }

@@ -5,12 +5,13 @@
 
 #include "recovery/plan.h"
 
-/* Only the coordinator that commits a version is certain to know of it, and it may be lost. What is left of a version
- * tells whether it was protected: then each node that has a part of it has a copy of each shard of which it has one of
- * the newest known commit. If one lacks such a copy, the version was not committed.
+/* Only the coordinator that commits a version is certain to know of the commit, and it may be lost. So the copies that
+ * are left are compared with those of the newest known commit. If a node has a copy of a shard of that commit and none
+ * of this version's, the answer is false: this version survives fewer losses than the commit, which it must not
+ * replace.
  *
- * If none lacks any, nodes may give up their copies of the known commit rather than those of this version: a loss that
- * it survives is survived by this version, too. */
+ * If the answer is true, nodes may give up their copies of the known commit rather than those of this version: every
+ * loss that leaves the known commit complete leaves this version complete, too. */
 bool newer_may_be_committed(const struct plan_input *input, struct version version);
 
 #endif

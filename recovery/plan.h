@@ -97,8 +97,8 @@ enum plan_block {
 struct plan {
     struct version version;  /* VERSION_NONE: nothing restorable; see reason */
     struct version fallback; /* the newest complete one before it; VERSION_NONE: none */
-    struct version newer; /* the newest complete one after it, which was not taken because a step was requested, if it
-                             may have been committed (newer_version.h); VERSION_NONE: none */
+    struct version newer; /* the newest complete one after it, of an earlier term than the world's, that may have been
+                             committed (newer_version.h), if a step was requested; VERSION_NONE: none */
     enum plan_block blocked; /* then there is no version, and the reason names what blocks the choice */
     bool nothing_saved; /* a fresh start, not a loss: all of storage was seen, no commit is noted anywhere, nothing was
                            restored before, and no copy of anything is there, or only of versions that are not complete

@@ -4,13 +4,15 @@
  * A slot is freed only when the newest decision says its version is over (decision_fate), when the trainer or transfer
  * that was filling it is gone, or when its content is corrupt. It is never freed by age or count. There are two
  * exceptions. If memory is short, committed copies that exist elsewhere are given up (node_pressure.h). The other one
- * is used by recovery alone: EVENT_FETCH with no free slot takes one of an older term, in this order: the newest
- * version newer than the one fetched (the planner found it incomplete, or an older step was requested), the oldest
- * below the floor (superseded), the oldest above it, and last the fallback, which is what remains if a copy of the
- * fetched version is lost before it is protected. It never takes the floor itself, the newest known commit: if a
- * version above it was committed, only a lost coordinator can know that, and then that one fault has not cost any copy
- * of this shard. If an older step was requested, a newer version may be complete, and the lost coordinator may have
- * committed it: then that version is the floor, and the newest known commit the fallback (recovery/newer_version.h).
+ * is used by recovery alone: EVENT_FETCH with no free slot takes one of an older term, but never one of the floor.
+ *
+ * The floor is the newest known commit: if a version above it was committed, only a lost coordinator can know that, and
+ * then that one fault has not cost any copy of this shard. The fallback is the newest complete version before the one
+ * fetched: it is what remains if a copy of the fetched version is lost before it is protected. If an older step was
+ * requested, there may be a newer complete version that the lost coordinator may have committed: then that version is
+ * the floor, and the newest known commit is the fallback (recovery/newer_version.h). Slots are taken in this order: the
+ * newest version newer than the one fetched (the planner found it incomplete, or an older step was requested), the
+ * oldest below the floor (superseded), the oldest above it, and last the fallback.
  *
  * A slot that something still writes into (FILLING, SEALED before its digests, RECEIVING) waits for the event that ends
  * it before it is used again, even if its version is over; so does one that is pinned, or, at an owner, drained. A

@@ -81,6 +81,7 @@ struct copies_of {
     struct shard_info shard;
     uint64_t hosts;  /* one bit per host */
     uint64_t unsure; /* hosts whose memory has changed since it was last checked */
+    uint64_t newer;  /* hosts that have given up their copies while they had a newer version's */
 };
 static struct anchor {
     struct version version;
@@ -245,36 +246,28 @@ void judge_bytes_changed(struct host *host, const void *at, size_t len)
     }
 }
 
-static bool is_somewhere(const struct shard_info *shard, struct version version)
+/* True if each machine that has a copy of the anchor, or has given one up for a newer version, has this version's copy
+ * of the same shard: then no loss can cost this version which would have left the anchor. */
+static bool replaces_anchor(struct version version)
 {
-    bool somewhere = false;
-    for (uint32_t i = 0; i < sim.host_count && !somewhere; i++) {
-        somewhere = sim.hosts[i].agent != NULL && judge_has_copy(&sim.hosts[i], shard, version);
+    bool all = true;
+    for (uint32_t i = 0; i < anchor.count * sim.host_count && all; i++) {
+        const struct copies_of *c = &anchor.copies[i / sim.host_count];
+        const struct host *host = &sim.hosts[i % sim.host_count];
+        bool counts = ((c->hosts | c->newer) >> host->index & 1) && host->agent != NULL;
+        all = !counts || judge_has_copy(host, &c->shard, version) || damage_is_known(host, c->shard.id, version);
     }
-    return somewhere;
+    return all;
 }
 
-static bool is_complete(const struct sealed_version *v)
-{
-    bool complete = v->ranks == v->shape->ranks;
-    for (uint32_t r = 0; r < v->shape->ranks && complete; r++) {
-        struct shard_info infos[2];
-        rank_shard_ids(v->shape, r, infos);
-        for (uint32_t i = 0; i < job.shards; i++) {
-            complete = complete && is_somewhere(&infos[i], v->version);
-        }
-    }
-    return complete;
-}
-
-/* True if a step was requested and the host has the shard of a newer version, which is complete: no loss can cost that
- * one which would have left the anchor. If its commit is known only to lost machines, the anchor looks the same. */
-static bool has_newer(const struct host *host, const struct copies_of *c)
+/* True if a step was requested, and a newer version has all the copies that the anchor has. If its commit is known only
+ * to lost machines, what is left of the anchor looks the same. */
+static bool has_newer(void)
 {
     bool requested = job.launch != NULL && job.launch->asked_step != TCK_NEWEST;
     for (size_t i = version_count; requested && i-- > 0;) {
         const struct sealed_version *v = &versions[i];
-        if (is_older(anchor.version, v->version) && judge_has_copy(host, &c->shard, v->version) && is_complete(v)) {
+        if (v->ranks == v->shape->ranks && is_older(anchor.version, v->version) && replaces_anchor(v->version)) {
             return true;
         }
     }
@@ -290,8 +283,10 @@ static void check_anchor(const struct host *host)
     for (uint32_t i = 0; lasts && i < anchor.count; i++) {
         struct copies_of *c = &anchor.copies[i];
         bool missing = (c->hosts & c->unsure & bit) && !judge_has_copy(host, &c->shard, anchor.version);
-        if (missing && (left_out || has_newer(host, c))) {
+        bool newer = missing && !left_out && has_newer();
+        if (missing && (left_out || newer)) {
             c->hosts &= ~bit;
+            c->newer |= newer ? bit : 0;
         } else if (missing) {
             sim_violation("%s has given up a copy of step %" PRIu64 " of term %" PRIu64
                           ", although nothing newer is decided",
@@ -313,6 +308,7 @@ static void anchor_lose(const struct host *host, bool counts)
     anchor.losses += counts;
     for (uint32_t i = 0; i < anchor.count; i++) {
         anchor.copies[i].hosts &= ~(UINT64_C(1) << host->index);
+        anchor.copies[i].newer &= ~(UINT64_C(1) << host->index);
     }
 }
 
@@ -557,7 +553,8 @@ static bool is_promised(void)
     uint32_t left = (uint32_t)__builtin_popcountll(shape_hosts(sealed->shape) & ~known_hosts());
     uint32_t wanted = wanted_copies(sealed->shape);
     /* Then one machine's loss may lose it, or the newer version that was committed in its place. */
-    uint32_t fewer = is_older(gave_up, promise) ? 0 : wanted - 1;
+    bool fewest = gave_up.term == promise.term && !is_older(gave_up, promise);
+    uint32_t fewer = fewest ? wanted - 1 : 0;
     return losses + left + fewer < wanted;
 }
 

@@ -31,6 +31,17 @@ static void scene_init(struct scene *s, uint32_t nodes)
     }
 }
 
+/* Two shards, each owned by the ranks of two nodes. */
+static void scene_init_twins(struct scene *s, uint32_t nodes, const uint32_t first[2], const uint32_t second[2])
+{
+    *s = (struct scene){.world = fixture_world(nodes, 1, 1)};
+    fixture_add_shard(&s->world, 4096, 2, first);
+    fixture_add_shard(&s->world, 4096, 2, second);
+    for (uint32_t i = 0; i < nodes; i++) {
+        s->inventories[i] = fixture_inventory(&s->world, i);
+    }
+}
+
 static void scene_plan(struct scene *s)
 {
     struct error err;
@@ -314,10 +325,14 @@ Test(plan, spares_a_newer_version_that_may_be_committed_when_a_step_is_requested
     scene_plan(&s);
     assert_version(&s, V(3, 90));
     cr_assert(version_is(s.plan.newer, V(3, 110)));
-    s.input.only = V(3, 90); /* the base of this term: what the trainers continue from */
+    s.input.only = V(3, 90); /* the base of this term, after the coordinator's agent has started again */
     scene_plan(&s);
     assert_version(&s, V(3, 90));
-    cr_assert(version_none(s.plan.newer));
+    cr_assert(version_is(s.plan.newer, V(3, 110)));
+    hold_everywhere(&s, V(7, 120)); /* of this term, which may still abort it */
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_is(s.plan.newer, V(3, 110)));
     scene_free(&s);
 }
 
@@ -332,6 +347,46 @@ Test(plan, spares_no_newer_version_that_is_not_protected)
     scene_plan(&s);
     assert_version(&s, V(3, 90));
     cr_assert(version_none(s.plan.newer));
+    scene_free(&s);
+}
+
+/* Node 1 has a copy of shard 0 of the commit, and nothing of 3.110. */
+Test(plan, spares_no_newer_version_of_which_a_node_has_nothing_and_a_copy_of_the_newest_known_commit)
+{
+    struct scene s;
+    scene_init(&s, 2);
+    know_a_commit(&s);
+    fixture_hold(&s.inventories[0], &s.world, 0, V(3, 110));
+    fixture_hold(&s.inventories[0], &s.world, 1, V(3, 110));
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_none(s.plan.newer));
+    scene_free(&s);
+}
+
+static void hold_all(struct scene *s, uint32_t node, uint32_t shard, struct version newest)
+{
+    for (uint64_t step = 100; step <= newest.step; step += 10) {
+        fixture_hold(&s->inventories[node], &s->world, shard, V(newest.term, step));
+    }
+    s->inventories[node].watermark = V(newest.term, 100);
+}
+
+/* Shard 0 is on nodes 0 and 1, shard 1 on nodes 2 and 3. Node 0 had committed 3.110, and is lost. Node 3 had not sealed
+ * 3.120 yet, which the others have. */
+Test(plan, spares_the_newest_of_the_newer_versions_that_may_be_committed)
+{
+    static const uint32_t first[] = {0, 1}, second[] = {2, 3};
+    struct scene s;
+    scene_init_twins(&s, 4, first, second);
+    hold_all(&s, 1, 0, V(3, 120));
+    hold_all(&s, 2, 1, V(3, 120));
+    hold_all(&s, 3, 1, V(3, 110));
+    store(&s, V(3, 90), 0, s.world.shard_count);
+    s.input.step = 90;
+    scene_plan(&s);
+    assert_version(&s, V(3, 90));
+    cr_assert(version_is(s.plan.newer, V(3, 110)), "it is not 3.110");
     scene_free(&s);
 }
 

@@ -1654,6 +1654,24 @@ Test(recovery, spares_what_may_be_committed_and_last_what_is_known_to_be)
     course_free(&c);
 }
 
+/* The coordinator's agent has started again after the trainers had got the requested step. */
+Test(recovery, spares_the_same_versions_when_it_resumes)
+{
+    struct course c;
+    course_init(&c);
+    step_resume(&c, V(3, 10), 0);
+    list_nothing(&c);
+    for (uint32_t i = 0; i < NODES; i++) {
+        answer(&c, i, V(3, 20), i == 3 ? VERSIONS(V(3, 20), V(3, 30)) : VERSIONS(V(3, 10), V(3, 20), V(3, 30)), 0);
+    }
+    step_asked_all(&c, 0);
+    cr_assert(version_is(recovery_plan(c.recovery)->version, V(3, 10)));
+    struct recovery_spared spared = recovery_spared(c.recovery);
+    cr_assert(version_is(spared.floor, V(3, 30)));
+    cr_assert(version_is(spared.fallback, V(3, 20)));
+    course_free(&c);
+}
+
 Test(recovery, spares_the_newest_known_commit_and_last_the_version_before_the_planned_one)
 {
     struct course c;
