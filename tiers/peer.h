@@ -130,8 +130,8 @@ must_check tck_status_t peer_send(struct peer *peer, uint16_t type, const void *
 must_check tck_status_t peer_put(struct peer *peer, uint64_t term, const struct tier_item *item, tier_done_fn *done,
                                  void *ctx, struct error *err);
 /* The version of this put is over: no more chunks are sent, and it ends with TCK_ERR_CANCELED, unless the other side
- * has acknowledged or refused it. When done runs, the other side has had stored, and can take another copy in its
- * place. */
+ * has acknowledged or refused it, the session ends, or the transfer times out. When done runs with TCK_ERR_CANCELED,
+ * the other side has had stored, and can take another copy in its place. */
 void peer_cancel_put(struct peer *peer, uint64_t term, struct version version, struct hash128 shard);
 must_check tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done,
                                  void *ctx, struct error *err);

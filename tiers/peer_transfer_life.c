@@ -135,6 +135,7 @@ void transfers_fail(struct peer *peer, tck_status_t code, const char *why)
 {
     for (struct transfer *transfer = peer->peers->transfers; transfer != NULL; transfer = transfer->next) {
         if (transfer->peer == peer) {
+            transfer->canceled = false; /* a later session knows nothing of it, so nothing is to be confirmed there */
             transfer_fail(transfer, code, why);
         }
     }
@@ -276,8 +277,11 @@ static void cancel(struct transfer *transfer)
     if (transfer->state == MOVING && !transfer->canceled) {
         transfer_send_cancel(transfer);
     }
+    if (transfer->held) {
+        transfer->held = false;
+        transfer_note_progress(transfer); /* the time for which it was throttled does not count */
+    }
     transfer->canceled = true;
-    transfer->held = false;
 }
 
 void peer_cancel_put(struct peer *peer, uint64_t term, struct version version, struct hash128 shard)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copies between two agents: bit-exact or refused, and every callback exactly once. */
+#include "base/clock.h"
 #include "base/same_chunks.h"
 #include "peer_rig.h"
+#include "tiers/peer_internal.h"
 
 #include <string.h>
 
@@ -567,6 +569,21 @@ Test(peer_held, a_put_waits_longer_than_a_transfer_may_stand_still_and_then_goes
 Test(peer_held, a_receiver_does_not_wait_for_ever)
 {
     slot_fill(&a.slot, ODD);
+Test(peer_held, a_put_that_is_canceled_after_it_was_throttled_for_long_does_not_time_out)
+{
+    slot_fill(&a.slot, ODD);
+    slot_empty(&b.slot, ODD);
+    put();
+    rig_run_ms(RIG_TRANSFER_MS * 3 / 2);
+    cr_assert_eq(outcome.calls, 0, "%s", outcome.err.text);
+    cancel();
+    transfers_expire(a.peers, clock_ms()); /* as if the timer came before the answer */
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_ERR_CANCELED, "%s", outcome.err.text);
+    rig_run_until(&b.stored, 1);
+    cr_assert_eq(b.stored_outcome.code, TCK_ERR_CANCELED, "%s", b.stored_outcome.text);
+}
+
     slot_empty(&b.slot, ODD);
     put();
     rig_run_until(&b.stored, 1);
