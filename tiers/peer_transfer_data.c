@@ -120,6 +120,9 @@ static void push_next(struct transfer *transfer)
 
     wire_chunk_encode(&chunk, &w);
     transfer->pushed[transfer->pushes++ % PUSHES_PER_PEER] = chunk.index;
+    if (transfer->item.sent != NULL) {
+        *transfer->item.sent += chunk_size(transfer->offer.image_bytes, chunk.index);
+    }
     transfer->moving++;
     peer->pushing++;
     status = link_push(peer->up->bulk->conn, header, sizeof(header), data,

@@ -30,6 +30,7 @@ struct tier_item {
     uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
     struct hash128 root;       /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
     struct progress *progress; /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
+    uint64_t *sent;            /* put to a peer: sent bytes are added, landed or not; NULL: not counted */
     struct tier_base *base;    /* put to a peer: the caller's until done; NULL: none */
     const uint8_t *base_image; /* of an offered copy: where its base is here; NULL: all of it has to be sent */
 };

@@ -159,6 +159,7 @@ struct replica_op {
     uint32_t base_slot; /* has a pin while they are compared */
     uint8_t *same;
     uint64_t same_bytes;
+    uint64_t sent;
 };
 
 static void pin(struct term_context *tc, uint32_t slot, enum event_type type)
@@ -191,6 +192,25 @@ static void replica_end(struct replica_op *op, bool ok, enum refusal refusal)
     slot_op_end(slot_ops);
 }
 
+static uint64_t bytes_to_send(const struct replica_op *op)
+{
+    return op->item.image_bytes - op->same_bytes;
+}
+
+/* A holder without the base gets more than was to be sent. */
+static void copies_pace_end(const struct replica_op *op)
+{
+    uint64_t to_send = bytes_to_send(op);
+    pacing_end(op->tc->needs.agent->pacing, LANE_COPIES, op->sent < to_send ? to_send - op->sent : 0);
+}
+
+static void log_not_copied(const struct replica_op *op, const struct error *why)
+{
+    bool canceled = why->code == TCK_ERR_CANCELED && !node_copy_wanted(op->tc->node, op->slot, op->node);
+    log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s %s: %s", op->item.version.term, op->item.version.step,
+             op->tc->world.nodes[op->node].name, canceled ? "was canceled" : "failed", why->text);
+}
+
 static void replica_done(void *ctx, const struct error *outcome)
 {
     struct replica_op *op = ctx;
@@ -200,25 +220,23 @@ static void replica_done(void *ctx, const struct error *outcome)
     tally->copied_bytes += ok ? op->item.image_bytes - op->base.not_sent : 0;
     tally->unchanged_out_bytes += ok ? op->base.not_sent : 0;
     if (!ok) {
-        log_info("copy of version %" PRIu64 ".%" PRIu64 " to node %s %s: %s", op->item.version.term,
-                 op->item.version.step, op->tc->world.nodes[op->node].name,
-                 outcome->code == TCK_ERR_CANCELED ? "was canceled" : "failed", outcome->text);
+        log_not_copied(op, outcome);
     }
-    pacing_end(op->tc->needs.agent->pacing, LANE_COPIES);
+    copies_pace_end(op);
     replica_end(op, ok, ok ? REFUSAL_NONE : replica_refusal(outcome->code));
 }
 
 static void offer(struct replica_op *op)
 {
     struct term_context *tc = op->tc;
-    struct pacing *pacing = tc->needs.agent->pacing;
     struct error err;
     op->item.base = op->same_bytes > 0 ? &op->base : NULL;
-    pacing_begin(pacing, LANE_COPIES, op->item.version, op->item.image_bytes - op->same_bytes);
+    op->item.sent = &op->sent;
+    pacing_begin(tc->needs.agent->pacing, LANE_COPIES, op->item.version, bytes_to_send(op));
     peer_messages_show_decision(tc, op->node); /* it may have freed the slot that the copy needs there */
     if (tc->peers[op->node] == NULL ||
         peer_put(tc->peers[op->node], tc->world.term, &op->item, replica_done, op, &err) != TCK_OK) {
-        pacing_end(pacing, LANE_COPIES);
+        copies_pace_end(op);
         replica_end(op, false, REFUSAL_HOLDER_LOST);
     }
 }

@@ -25,6 +25,13 @@ void pace_begin(struct pace_lane *lane, struct version version, uint64_t bytes, 
     lane->left += bytes;
 }
 
+void pace_drop(struct pace_lane *lane, uint64_t bytes)
+{
+    uint64_t dropped = least(bytes, lane->left);
+    lane->total -= dropped;
+    lane->left -= dropped;
+}
+
 void pace_end(struct pace_lane *lane)
 {
     lane->left = 0;

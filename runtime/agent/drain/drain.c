@@ -63,7 +63,7 @@ static void drain_end(struct drain_op *op, bool ok)
         driver_step_node(tc, &event);
     }
     storage_end(&op->storage);
-    pacing_end(drain->needs.pacing, LANE_DRAIN);
+    pacing_end(drain->needs.pacing, LANE_DRAIN, 0); /* there is only one, so nothing is left after it */
     free(op);
 }
 

@@ -240,10 +240,11 @@ void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint
     }
 }
 
-void pacing_end(struct pacing *p, enum lane lane)
+void pacing_end(struct pacing *p, enum lane lane, uint64_t unsent)
 {
     struct pace_state *s = &p->lanes[lane];
     s->ops -= s->ops > 0;
+    pace_drop(&s->lane, unsent);
     if (s->ops == 0) {
         pace_end(&s->lane);
     }

@@ -67,9 +67,10 @@ void pacing_begin(struct pacing *p, enum lane lane, struct version of, uint64_t 
     paced++;
 }
 
-void pacing_end(struct pacing *p, enum lane lane)
+void pacing_end(struct pacing *p, enum lane lane, uint64_t unsent)
 {
     (void)p;
+    (void)unsent;
     cr_assert_eq(lane, LANE_DRAIN);
     paced--;
 }

@@ -91,7 +91,7 @@ static void three_versions(enum lane lane, uint64_t bytes)
         step_to(100 * i);
         pacing_begin(pacing, lane, (struct version){TERM, 100 * i}, bytes);
         if (i < 3) {
-            pacing_end(pacing, lane);
+            pacing_end(pacing, lane, 0);
         }
     }
 }
@@ -116,8 +116,20 @@ Test(pacing, spreads_copies_over_half_of_the_time_between_versions_at_first)
     cr_assert(sent >= 45 && sent <= 56, "%u chunks in a second, 50 are due", sent);
     cr_assert_eq(pacing_figures(pacing).wait[LANE_COPIES], PACING_RATE);
     cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 1000 * MIB - sent * CHUNK);
-    pacing_end(pacing, LANE_COPIES);
+    pacing_end(pacing, LANE_COPIES, 0);
     cr_assert_eq(pacing_figures(pacing).wait[LANE_COPIES], PACING_GOES);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 0);
+}
+
+/* The copy of one holder was canceled, while that of another holder goes on. */
+Test(pacing, what_a_canceled_copy_has_not_sent_is_no_longer_spread)
+{
+    three_versions(LANE_COPIES, 1000 * MIB);
+    pacing_begin(pacing, LANE_COPIES, (struct version){TERM, 300}, 1000 * MIB);
+    uint32_t sent = chunks_in(LANE_COPIES, 1000);
+    pacing_end(pacing, LANE_COPIES, 1000 * MIB - 3 * CHUNK);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 1000 * MIB - (sent - 3) * CHUNK);
+    pacing_end(pacing, LANE_COPIES, 1000 * MIB);
     cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 0);
 }
 
@@ -249,7 +261,7 @@ Test(pacing, copies_do_not_go_into_a_gap_of_an_all_reduce)
         step_to(100 * i);
         pacing_begin(pacing, LANE_COPIES, (struct version){TERM, 100 * i}, 1000 * MIB);
         if (i < 3) {
-            pacing_end(pacing, LANE_COPIES);
+            pacing_end(pacing, LANE_COPIES, 0);
         }
     }
     train_from_ns = fake_ns;
