@@ -65,16 +65,33 @@ void copies_due(struct node *n, uint32_t slot)
     }
 }
 
+static void send_to(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
+{
+    const struct copy *copy = &n->copies[slot][holder];
+    bool may = n->slots[slot].state == SLOT_VERIFIED && !is_given_up(n, n->slots[slot].version);
+    if (may && copy->state == COPY_DUE && n->now_ms >= copy->retry_ms && !must_wait(n, slot, holder)) {
+        replicate(n, slot, holder, out);
+    }
+}
+
 void copies_send(struct node *n, uint32_t slot, struct actions *out)
 {
-    if (n->slots[slot].state != SLOT_VERIFIED || is_given_up(n, n->slots[slot].version)) {
-        return;
-    }
     for (uint32_t h = 0; h < node_shard_of_slot(n, slot)->holder_count; h++) {
-        const struct copy *copy = &n->copies[slot][h];
-        if (copy->state == COPY_DUE && n->now_ms >= copy->retry_ms && !must_wait(n, slot, h)) {
-            replicate(n, slot, h, out);
-        }
+        send_to(n, slot, h, out);
+    }
+}
+
+static void send_now(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
+{
+    n->copies[slot][holder].retry_ms = n->now_ms;
+    send_to(n, slot, holder, out);
+}
+
+void copies_send_next(struct node *n, uint32_t slot, uint32_t holder, struct actions *out)
+{
+    uint32_t shard = n->slots[slot].shard, first = n->first_slot[shard];
+    for (uint32_t i = first; i < first + n->setup->shards[shard].slot_count; i++) {
+        send_now(n, i, holder, out);
     }
 }
 
@@ -108,8 +125,7 @@ void copies_send_decided(struct node *n, struct actions *out)
 {
     for (uint32_t i = 0; i < n->slot_total; i++) {
         for (uint32_t h = 0; h < node_shard_of_slot(n, i)->holder_count; h++) {
-            n->copies[i][h].retry_ms = n->now_ms;
+            send_now(n, i, h, out);
         }
-        copies_send(n, i, out);
     }
 }

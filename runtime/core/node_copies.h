@@ -18,7 +18,9 @@ void copies_send(struct node *n, uint32_t slot, struct actions *out);
 /* The slot's version is over: stops sending it, so that its holders need not take the rest before they have room for
  * the next version. */
 void copies_cancel(struct node *n, uint32_t slot, struct actions *out);
-/* Sends what has waited: a version is over, or its copies are no longer sent, so a holder may have a free slot now. */
+/* Sends to this holder (its index in the shard) what has waited for the end of the copy in this slot. */
+void copies_send_next(struct node *n, uint32_t slot, uint32_t holder, struct actions *out);
+/* Sends what has waited for a decision: a version is over, so any holder may have a free slot now. */
 void copies_send_decided(struct node *n, struct actions *out);
 
 #endif

@@ -439,7 +439,7 @@ void save_replica(struct node *n, const struct event *e, struct actions *out)
     struct save *s = node_save(n, e->version);
     if (copy != NULL && copy->state == COPY_CANCELED) {
         copy->state = COPY_NONE;
-        copies_send_decided(n, out);
+        copies_send_next(n, slot, (uint32_t)(copy - n->copies[slot]), out);
         return;
     }
     if (copy == NULL || s == NULL || copy->state == COPY_NONE || copy->state == COPY_ACKED) {

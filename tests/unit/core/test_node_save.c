@@ -418,6 +418,22 @@ Test(node_save, cancels_the_copies_of_a_version_that_is_over_and_sends_the_next_
     cr_assert_null(action_of(&m, ACTION_CANCEL_COPY), "once");
 }
 
+/* Node 0 has refused its copy, and the time for the next attempt has not come. */
+Test(node_save, the_end_of_a_canceled_copy_lets_no_other_holder_be_tried_earlier)
+{
+    save_until_verified(&m, 7);
+    replica(&m, 0, OTHER_OWN_SHARD, v(7), REFUSAL_NONE);
+    machine_step(&m, (struct event){.type = EVENT_PIN, .slot = slot_of(&m, OWN_SHARD, v(7))});
+    save_until_verified(&m, 8);
+    decide(&m, (struct decision){.seq = 1, .horizon = 9, .open = {8}, .open_count = 1});
+    replica(&m, 0, OTHER_OWN_SHARD, v(8), REFUSAL_NO_SLOT);
+    replica(&m, 2, OWN_SHARD, v(7), REFUSAL_HOLDER_LOST);
+    cr_assert_eq(actions_of(&m, ACTION_REPLICATE), 1);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->shard, OWN_SHARD);
+    machine_tick(&m, MACHINE_RETRY);
+    cr_assert_eq(action_of(&m, ACTION_REPLICATE)->node, 0);
+}
+
 Test(node_save, sends_the_older_version_first_even_if_its_digests_come_later)
 {
     machine_new(&m, 3);
