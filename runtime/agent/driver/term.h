@@ -122,8 +122,8 @@ struct term_context {
     uint32_t registered_count;
     struct wire_readable readable; /* the coordinator's newest outcome, for asked_step */
     bool readable_known;
-    uint64_t all_registered_ms;
     bool asked; /* a trainer asked to restore asked_step before a recovery had begun */
+    uint64_t all_registered_ms;
     uint64_t asked_step;
     uint64_t registered_sent_ms, registered_pause_ms;
     uint64_t fetches_arrived, fetches_failed, fetched_bytes;
