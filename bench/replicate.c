@@ -264,7 +264,7 @@ static void replicate_changed(void *ctx, struct bench_go *go)
     bench_start(go);
     memset(c->same, 0, sizeof(c->same));
     bool any = same_chunks_possible(&now, &c->before, STATE_BYTES) &&
-               same_chunks(&now, &c->before, STATE_BYTES, c->same, NULL) > 0;
+               same_chunks(&now, &c->before, STATE_BYTES, 0, chunk_count(STATE_BYTES), c->same) > 0;
     c->item.base = any ? &c->base : NULL;
     bench_check(peer_put(side->other, 1, &c->item, ended, side, &side->outcome), &side->outcome, "put");
     loop_run(side->loop);

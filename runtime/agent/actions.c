@@ -153,13 +153,11 @@ struct replica_op {
     struct term_context *tc;
     struct tier_item item;
     uint32_t node, shard, slot;
-    /* What is the same in the base is found before the copy is offered. */
-    struct tier_base base;
-    struct digested of_item, of_base;
-    uint32_t base_slot; /* has a pin while they are compared */
-    uint8_t *same;
+    struct tier_base base; /* what is the same there is found before the copy is offered */
+    uint8_t *same;         /* owned; NULL: not known */
     uint64_t same_bytes;
     uint64_t sent;
+    struct replica_op *next; /* that waits for the same comparison */
 };
 
 static void pin(struct term_context *tc, uint32_t slot, enum event_type type)
@@ -243,79 +241,180 @@ static void offer(struct replica_op *op)
 
 /* ---- what has not changed ------------------------------------------------------------------------------------ */
 
-static struct unchanged *unchanged_of(const struct replica_op *op)
+#define PART_CHUNKS 16u /* compared in one job, for which checks and a registration may have to wait */
+
+/* Of a slot with its base, for all copies of it that are to be offered. The base has a pin for it, and the slot those
+ * of the copies that wait. */
+struct comparison {
+    struct comparison *next; /* in tc->comparisons */
+    struct term_context *tc;
+    uint32_t slot, base_slot, next_chunk;
+    struct digested of_slot, of_base;
+    uint64_t image_bytes;
+    struct unchanged found; /* so far */
+    struct replica_op *waiting;
+};
+
+static struct unchanged *unchanged_of(const struct term_context *tc, uint32_t slot)
 {
     uint32_t k;
-    return &term_context_slot(op->tc, op->slot, &k)->unchanged;
+    return &term_context_slot(tc, slot, &k)->unchanged;
 }
 
-/* Whether this version was compared with this base already: the bits are in op->same then. */
-static bool is_compared(struct replica_op *op)
+/* Whether this version was compared with this base; then the copy has the result, unless there is no memory for it. */
+static bool take_compared(struct replica_op *op)
 {
-    const struct unchanged *u = unchanged_of(op);
+    const struct unchanged *u = unchanged_of(op->tc, op->slot);
+    size_t len = bits_bytes(chunk_count(op->item.image_bytes));
     bool known = version_is(u->version, op->item.version) && version_is(u->base, op->base.version) &&
                  hash128_is(u->root, op->item.root) && hash128_is(u->base_root, op->base.root);
-    if (known) {
-        memcpy(op->same, u->same, bits_bytes(chunk_count(op->item.image_bytes)));
+    op->same = known ? malloc(len) : NULL;
+    if (op->same != NULL) {
+        memcpy(op->same, u->same, len);
+        op->base.same = op->same;
         op->same_bytes = u->bytes;
     }
     return known;
 }
 
-/* Without memory, the next attempt compares them again. */
-static void keep_compared(const struct replica_op *op)
+static void comparison_end(struct comparison *c)
 {
-    struct unchanged *u = unchanged_of(op);
-    size_t len = bits_bytes(chunk_count(op->item.image_bytes));
-    uint8_t *same = u->same != NULL ? u->same : malloc(len);
-    if (same == NULL) {
-        return;
+    struct comparison **at = &c->tc->comparisons;
+    while (*at != c) {
+        at = &(*at)->next;
     }
-    memcpy(same, op->same, len);
-    *u = (struct unchanged){.version = op->item.version,
-                            .base = op->base.version,
-                            .root = op->item.root,
-                            .base_root = op->base.root,
-                            .same = same,
-                            .bytes = op->same_bytes};
+    *at = c->next;
+    pin(c->tc, c->base_slot, EVENT_UNPIN);
+    free(c->found.same);
+    free(c);
+}
+
+/* Its term or version may be over, and its node may be lost. */
+static bool is_wanted(const struct replica_op *op)
+{
+    return !op->tc->closed && op->tc->peers[op->node] != NULL && node_copy_wanted(op->tc->node, op->slot, op->node);
+}
+
+/* Ends the copies that are not wanted any more. Others may begin to wait when these have ended. */
+static void end_unwanted(struct comparison *c, bool all)
+{
+    struct replica_op *unwanted = NULL, **at = &c->waiting;
+    while (*at != NULL) {
+        struct replica_op *op = *at;
+        if (!all && is_wanted(op)) {
+            progress_queued(&op->moving.progress);
+            at = &op->next;
+        } else {
+            *at = op->next;
+            op->next = unwanted;
+            unwanted = op;
+        }
+    }
+    while (unwanted != NULL) {
+        struct replica_op *op = unwanted;
+        unwanted = op->next;
+        replica_end(op, false, REFUSAL_HOLDER_LOST);
+    }
 }
 
 static void compare_work(void *ctx)
 {
-    struct replica_op *op = ctx;
-    op->same_bytes = same_chunks(&op->of_item, &op->of_base, op->item.image_bytes, op->same, &op->moving.progress);
+    struct comparison *c = ctx;
+    c->found.bytes += same_chunks(&c->of_slot, &c->of_base, c->image_bytes, c->next_chunk, PART_CHUNKS, c->found.same);
 }
 
+static void offer_compared(struct comparison *c)
+{
+    struct replica_op *waiting = c->waiting;
+    struct unchanged *u = unchanged_of(c->tc, c->slot);
+    free(u->same);
+    *u = c->found;
+    c->found.same = NULL;
+    for (struct replica_op *op = waiting; op != NULL; op = op->next) {
+        (void)take_compared(op);
+    }
+    comparison_end(c);
+    while (waiting != NULL) {
+        struct replica_op *op = waiting;
+        waiting = op->next;
+        if (is_wanted(op)) { /* the end of another one may have ended its version */
+            offer(op);
+        } else {
+            replica_end(op, false, REFUSAL_HOLDER_LOST);
+        }
+    }
+}
+
+/* If the next part cannot be submitted, the rest counts as changed. */
 static void compare_done(void *ctx, bool canceled)
 {
-    struct replica_op *op = ctx;
-    pin(op->tc, op->base_slot, EVENT_UNPIN);
-    if (canceled || !node_copy_wanted(op->tc->node, op->slot, op->node)) { /* its version may be over by now */
-        replica_end(op, false, REFUSAL_HOLDER_LOST);
-    } else {
-        keep_compared(op);
-        offer(op);
+    struct comparison *c = ctx;
+    c->next_chunk += PART_CHUNKS;
+    end_unwanted(c, canceled);
+    bool more = c->next_chunk < chunk_count(c->image_bytes);
+    if (c->waiting == NULL) {
+        comparison_end(c);
+    } else if (!more || pool_submit(c->tc->needs.agent->pool, compare_work, compare_done, c) != TCK_OK) {
+        offer_compared(c);
     }
 }
 
-/* Compares the slot with its base in the pool, and offers it then. False: it can be offered at once, as a whole or with
- * what is known. If everything has changed, that is seen without reading the images. */
-static bool compare(struct replica_op *op, uint32_t base_slot)
+/* NULL if the copy can be offered at once: without memory, or if the tables of CRCs say that everything has changed. */
+static struct comparison *comparison_begin(const struct replica_op *op, uint32_t base_slot)
 {
     struct term_context *tc = op->tc;
-    const struct slot *base = node_slot(tc->node, base_slot);
     uint32_t k;
-    struct local_shard *d = term_context_slot(tc, base_slot, &k);
-    op->of_item = (struct digested){op->item.image, op->item.crcs};
-    op->of_base = (struct digested){segment_image(d->segment, k), segment_crcs(d->segment, k)};
-    if (!same_chunks_possible(&op->of_item, &op->of_base, op->item.image_bytes)) {
+    const struct local_shard *d = term_context_slot(tc, base_slot, &k);
+    const struct digested of_slot = {op->item.image, op->item.crcs};
+    const struct digested of_base = {segment_image(d->segment, k), segment_crcs(d->segment, k)};
+    if (!same_chunks_possible(&of_slot, &of_base, op->item.image_bytes)) {
+        return NULL;
+    }
+    struct comparison *c = calloc(1, sizeof(*c));
+    uint8_t *same = calloc(bits_bytes(chunk_count(op->item.image_bytes)), 1);
+    if (c != NULL) {
+        *c = (struct comparison){.next = tc->comparisons,
+                                 .tc = tc,
+                                 .slot = op->slot,
+                                 .base_slot = base_slot,
+                                 .of_slot = of_slot,
+                                 .of_base = of_base,
+                                 .image_bytes = op->item.image_bytes,
+                                 .found = {.version = op->item.version,
+                                           .base = op->base.version,
+                                           .root = op->item.root,
+                                           .base_root = op->base.root,
+                                           .same = same}};
+    }
+    if (c == NULL || same == NULL || pool_submit(tc->needs.agent->pool, compare_work, compare_done, c) != TCK_OK) {
+        free(same);
+        free(c);
+        return NULL;
+    }
+    tc->comparisons = c;
+    pin(tc, base_slot, EVENT_PIN);
+    return c;
+}
+
+/* The copy is offered when its slot was compared with the base in the pool. False: it can be offered at once, as a
+ * whole or with what is known. */
+static bool compare(struct replica_op *op, uint32_t base_slot)
+{
+    const struct slot *base = node_slot(op->tc->node, base_slot);
+    op->base = (struct tier_base){.version = base->version, .root = base->root};
+    if (op->tc->peers[op->node] == NULL || take_compared(op)) {
         return false;
     }
-    op->same = calloc(bits_bytes(chunk_count(op->item.image_bytes)), 1);
-    op->base = (struct tier_base){.version = base->version, .root = base->root, .same = op->same};
-    op->base_slot = base_slot;
-    return op->same != NULL && !is_compared(op) &&
-           pool_submit(tc->needs.agent->pool, compare_work, compare_done, op) == TCK_OK;
+    struct comparison *c = op->tc->comparisons;
+    while (c != NULL && (c->slot != op->slot || c->base_slot != base_slot)) {
+        c = c->next;
+    }
+    c = c != NULL ? c : comparison_begin(op, base_slot);
+    if (c != NULL) {
+        op->next = c->waiting;
+        c->waiting = op;
+    }
+    return c != NULL;
 }
 
 static void replicate(struct term_context *tc, const struct action *a)
@@ -346,13 +445,13 @@ static void replicate(struct term_context *tc, const struct action *a)
                                   .root = node_slot(tc->node, a->slot)->root,
                                   .progress = &op->moving.progress};
     moving_begin(tc, &op->moving);
-    if (a->base_slot != NONE32 && compare(op, a->base_slot)) {
-        return;
-    }
+    bool waits = a->base_slot != NONE32 && compare(op, a->base_slot);
     if (a->base_slot != NONE32) {
-        pin(tc, a->base_slot, EVENT_UNPIN);
+        pin(tc, a->base_slot, EVENT_UNPIN); /* its comparison has a pin of its own */
     }
-    offer(op);
+    if (!waits) {
+        offer(op);
+    }
 }
 
 static void cancel_copy(struct term_context *tc, const struct action *a)

@@ -35,13 +35,12 @@ struct digested {
     const uint32_t *crcs;
 };
 
-struct progress;
-
 /* Whether the two have a chunk of the same CRC. Reads no image. */
 bool same_chunks_possible(const struct digested *a, const struct digested *b, uint64_t image_bytes);
-/* Sets a bit for each chunk that is the same in both, of bits that are 0; returns the bytes of these chunks. The images
- * may not change meanwhile. p is stamped for each chunk that is compared (progress_queued); NULL: nothing is. */
-uint64_t same_chunks(const struct digested *a, const struct digested *b, uint64_t image_bytes, uint8_t *bits,
-                     struct progress *p);
+/* Compares so many chunks from the first one on (as far as there are so many, and first is at most their number). Sets
+ * a bit for each that is the same in both, of bits that are 0; returns the bytes of these chunks. The images may not
+ * change meanwhile. */
+uint64_t same_chunks(const struct digested *a, const struct digested *b, uint64_t image_bytes, uint32_t first,
+                     uint32_t count, uint8_t *bits);
 
 #endif

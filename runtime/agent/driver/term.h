@@ -42,7 +42,8 @@ struct term_setup {
     struct agent *agent; /* passed to the hooks; opaque to all parts */
 };
 
-/* What was found to be the same in a version and its base, for all holders and all attempts. */
+/* What was found to be the same in a version and its base, for all holders and all attempts. A version is compared with
+ * its base once, while all copies of it wait for that. */
 struct unchanged {
     struct version version, base; /* VERSION_NONE: nothing was compared */
     struct hash128 root, base_root;
@@ -110,7 +111,8 @@ struct term_context {
     struct actions actions;
     struct queued_event *queue;
     uint32_t queue_count, queue_cap;
-    struct moving *moving; /* digests and copies under way */
+    struct moving *moving;          /* digests and copies under way */
+    struct comparison *comparisons; /* of slots with their bases, under way (actions.c) */
     bool stepping;
     bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
     struct peer **peers;                     /* by node, NULL for self */

@@ -387,7 +387,7 @@ static void change(const uint32_t *chunks, size_t count)
     }
     a.slot.root = digest_image(a.slot.image, LARGE, a.slot.crcs);
     const struct digested now = {a.slot.image, a.slot.crcs}, before = {base_at_a.image, base_at_a.crcs};
-    cr_assert_eq(same_chunks(&now, &before, LARGE, same, NULL), LARGE - count * CHUNK_BYTES);
+    cr_assert_eq(same_chunks(&now, &before, LARGE, 0, CHUNKS, same), LARGE - count * CHUNK_BYTES);
     base = (struct tier_base){.version = RIG_BASE, .root = base_at_a.root, .same = same};
     b.base = &base_at_b;
 }
