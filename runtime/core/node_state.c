@@ -124,10 +124,12 @@ void node_unpin_slot(struct node *n, uint32_t slot, struct actions *out)
     }
 }
 
-/* Such a slot stays in use for as long as a process or a read takes to end, and its bytes are of no use. */
+/* Such a slot stays in use for as long as a process or a read takes to end, and its bytes are of no use: one of a copy
+ * that was found damaged while it is sent, or while another is made from it. */
 static bool is_lost_for_now(const struct slot *s)
 {
-    return s->state == SLOT_QUARANTINED || (s->state == SLOT_RECEIVING && s->doomed && s->from == NONE32);
+    return s->state == SLOT_QUARANTINED || (s->state == SLOT_RECEIVING && s->doomed && s->from == NONE32) ||
+           (s->state == SLOT_FREE && s->pins > 0);
 }
 
 uint32_t node_slots_needed(const struct node *n, uint32_t shard)

@@ -9,7 +9,8 @@
  * decision is learned, not before.
  *
  * A version that is not READY is refused if nothing of it has moved for version_timeout_ms. Each piece counts once: a
- * rank that begins or seals, a chunk that is digested, a chunk that is sent to a holder, a copy that is acknowledged.
+ * rank that begins or seals, a chunk that is digested, a chunk that is sent to a holder or that the holder reports to
+ * have copied from the base, a copy that is acknowledged. A copy that is compared with its base moves, too.
  * If a copy fails and begins from the front, its chunks count again, but only COPY_RESTARTS times: a connection that
  * breaks in the middle of a long copy costs no version, and a copy that fails again and again does not keep one
  * undecided for ever. The time of a version begins when the last older one here is decided,
@@ -92,7 +93,8 @@ void node_unpin_slot(struct node *n, uint32_t slot, struct actions *out);
 /* How many slots of the shard this node needs. */
 uint32_t node_slots_needed(const struct node *n, uint32_t shard);
 /* How many slots of the shard this node uses: those that it needs and, as far as there are more, one instead of each
- * that is in quarantine or into which a read from storage that is no longer wanted still writes. */
+ * that is in quarantine, or into which a read from storage that is no longer wanted still writes, or which is read
+ * although its copy was found damaged. */
 uint32_t node_slots_used(const struct node *n, uint32_t shard);
 /* A slot of the shard that may be filled, NONE32 if none. */
 uint32_t node_empty_slot(const struct node *n, uint32_t shard);

@@ -249,6 +249,26 @@ Test(node_hold, does_not_reuse_a_damaged_base_while_it_is_read)
     cr_assert_eq(action_of(&m, ACTION_STORE)->slot, base);
 }
 
+Test(node_hold, repairs_a_damaged_base_in_the_third_slot_while_it_is_read)
+{
+    machine_new(&m, 3);
+    m.found[8].withheld = false;
+    machine_start(&m);
+    store(v(7));
+    uint32_t base = slot_of(&m, HELD_SHARD, v(7));
+    (void)offer_on(v(8), v(7), root_of(1));
+    decide(&m, (struct decision){.seq = 1, .watermark = v(7), .horizon = 8, .open_count = 1, .open = {8}});
+    machine_step(&m, (struct event){.type = EVENT_CORRUPT, .slot = base});
+    fetch(HELD_SHARD, v(7));
+    const struct action *a = action_of(&m, ACTION_FETCH_SLOT);
+    cr_assert_not_null(a, "the other two are in use");
+    cr_assert_neq(a->slot, base);
+    received(v(7), root_of(1), true);
+    received(v(8), root_of(2), true);
+    offer(&m, 0, v(9), root_of(1));
+    cr_assert_eq(action_of(&m, ACTION_REJECT_OFFER)->refusal, REFUSAL_NO_SLOT, "it uses two again");
+}
+
 Test(node_hold, releases_the_base_of_a_copy_that_did_not_arrive)
 {
     store(v(7));
