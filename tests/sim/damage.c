@@ -26,15 +26,6 @@ bool damage_is_known(const struct host *host, struct hash128 shard, struct versi
     return d != NULL;
 }
 
-bool damage_was_done(const struct host *host, struct hash128 shard)
-{
-    const struct damaged *d = all;
-    while (d != NULL && (d->host != host || !hash128_is(d->shard, shard))) {
-        d = d->next;
-    }
-    return d != NULL;
-}
-
 uint32_t damage_count(struct version version)
 {
     uint32_t count = 0;

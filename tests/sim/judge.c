@@ -500,10 +500,24 @@ tck_status_t __wrap_replica_handle_stored(const struct replica_setup *replicas, 
     return __real_replica_handle_stored(replicas, from, offer, outcome);
 }
 
+/* Of the slot with this image; NULL if there is none. */
+static const struct slot_header *header_at(const struct memory *memory, struct hash128 shard, const uint8_t *image)
+{
+    const struct segment *segment = memory_find(memory, shard);
+    for (uint32_t k = 0; segment != NULL && k < segment_info(segment).slot_count; k++) {
+        if (segment_image(segment, k) == image) {
+            return segment_header(segment, k);
+        }
+    }
+    return NULL;
+}
+
 bool __wrap_replica_base_is_bad(const struct replica_setup *replicas, const struct tier_item *item, uint32_t chunk,
                                 struct segment **segment_out, uint32_t *k_out, struct error *err)
 {
-    if (!damage_was_done(sim.current, item->shard)) {
+    const struct slot_header *base = header_at(replicas->memory, item->shard, item->base_image);
+    bool held = base != NULL && base->state == SLOT_VERIFIED; /* else it was dropped for an earlier chunk */
+    if (held && !damage_is_known(sim.current, item->shard, base->version)) {
         sim_violation("%s makes a copy of step %" PRIu64 " of term %" PRIu64 " from a base that has other bytes",
                       sim.current->name, item->version.step, item->version.term);
     }

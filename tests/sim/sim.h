@@ -361,8 +361,6 @@ void damage_sent(struct host *host, const void *image);
 /* Damages one of the copies of the last commit when nothing is saved any more. False: none was damaged. */
 bool damage_at_rest(const struct shape *shape, struct version version);
 bool damage_is_known(const struct host *host, struct hash128 shard, struct version version);
-/* Of any version. */
-bool damage_was_done(const struct host *host, struct hash128 shard);
 uint32_t damage_count(struct version version);
 
 /* ---- bases.c ----------------------------------------------------------------------------------------------------- */
