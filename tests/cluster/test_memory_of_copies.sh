@@ -52,7 +52,8 @@ train() { # NODE-OF-0 NODE-OF-1 OPTIONS...
 }
 for slots in 3 2; do
     job=with$slots # its own agents
-    settings=',"slots":'$slots',"metrics_listen":":0"'
+    # A machine that is short of memory for other reasons must not make the agents give slots back.
+    settings=',"slots":'$slots',"metrics_listen":":0","memory_reserve_bytes":"64MiB"'
     train a b
     for _ in 1 2 3; do
         both_have $((slots + 2)) "while every step is saved in $slots slots"
