@@ -140,12 +140,13 @@ static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_of
     return outcome->code;
 }
 
-static void on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
+static bool on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
 {
     (void)ctx;
     (void)from;
     (void)item;
     bench_die("chunk %u of the base is damaged", chunk);
+    return true;
 }
 
 static tck_status_t on_pulled(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item,

@@ -71,8 +71,8 @@ struct peers_setup {
      * once the header is written: only then is the copy acknowledged to its owner. */
     tck_status_t (*stored)(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome);
     /* A chunk that should be the same in the base does not have the CRC that the offer says: the other agent sends it.
-     */
-    void (*base_bad)(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk);
+     * Returns whether the base is damaged. */
+    bool (*base_bad)(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk);
     /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done, which gets it again. */
     tck_status_t (*pulled)(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
                            struct error *err);

@@ -48,8 +48,9 @@ struct transfer {
     uint32_t pushed[PUSHES_PER_PEER]; /* the chunks that were sent last, */
     uint32_t pushes, landed;          /* how many were sent, and have ended */
     bool has_base;                    /* what is the same in the base is not sent */
+    bool warned;                      /* that a chunk does not match there */
     uint64_t copied;                  /* bytes from the base; at the sender as reported last */
-    uint64_t told_ms;                 /* when the receiver last reported them */
+    uint64_t reported_ms;             /* when the receiver last reported them */
     uint32_t copying;                 /* jobs in the pool that copy from the base, of those in `checking` */
     uint32_t verified;                /* chunks checked */
     uint32_t moving;                  /* pushes or receives in flight */

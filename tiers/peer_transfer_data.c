@@ -194,27 +194,32 @@ static void take_job_out(struct crc_job *job)
     }
 }
 
-/* The base has it damaged: it takes its way over the network after all. */
+/* It is damaged in the base, so it has to be sent. */
 static void want_chunk(struct transfer *transfer, uint32_t chunk)
 {
     const struct peers_setup *setup = &transfer->peer->peers->setup;
     char name[ERROR_TEXT_BYTES];
+    bool bad;
 
-    transfer_name(transfer, name);
-    log_warn("%s: chunk %u of the version before is damaged here, so it is sent, too", name, chunk);
     bit_clear(transfer->seen, chunk);
     transfer_send_want(transfer, chunk);
-    setup->base_bad(setup->ctx, transfer->peer, &transfer->item, chunk);
+    bad = setup->base_bad(setup->ctx, transfer->peer, &transfer->item, chunk);
+    if (!transfer->warned) {
+        transfer->warned = true;
+        transfer_name(transfer, name);
+        log_warn("%s: chunk %u does not match in the version before%s, so it is sent, too", name, chunk,
+                 bad ? ", which is damaged here" : "");
+    }
 }
 
-/* Now and then the sender learns how far this has come: it sees nothing else move. */
+/* Reports progress to the sender, at most once per heartbeat: it has no other sign of it. */
 static void count_copied(struct transfer *transfer, uint32_t chunk)
 {
     uint64_t now_ms = clock_ms();
 
     transfer->copied += chunk_size(transfer->offer.image_bytes, chunk);
-    if (now_ms - transfer->told_ms >= transfer->peer->peers->setup.heartbeat_ms) {
-        transfer->told_ms = now_ms;
+    if (now_ms - transfer->reported_ms >= transfer->peer->peers->setup.heartbeat_ms) {
+        transfer->reported_ms = now_ms;
         transfer_send_copied(transfer);
     }
 }

@@ -34,7 +34,7 @@ static bool start_served(struct transfer *transfer)
 static void take_base(struct transfer *transfer, const uint8_t *same)
 {
     transfer->has_base = same != NULL && transfer->item.base_image != NULL;
-    transfer->told_ms = clock_ms();
+    transfer->reported_ms = clock_ms();
     for (uint32_t i = 0; transfer->has_base && i < transfer->count; i++) {
         if (bit_is_set(same, i)) {
             bit_set(transfer->todo, i);
@@ -189,16 +189,36 @@ static tck_status_t take_ready(struct peer *peer, const void *data, size_t len)
     return TCK_OK;
 }
 
-/* The receiver has the base: what is the same there is not sent. */
-static void skip_same(struct transfer *transfer)
+/* What is the same in the base has to be sent nevertheless. */
+static void announce_more(const struct transfer *transfer, uint64_t bytes)
 {
-    transfer->has_base = true;
+    const struct tier_pace *pace = &transfer->peer->peers->setup.pace;
+
+    if (transfer->own && pace->more != NULL) {
+        pace->more(pace->ctx, bytes);
+    }
+}
+
+/* A base was named. What is the same there is not sent if the receiver has it. */
+static void skip_same(struct transfer *transfer, bool has_base)
+{
+    uint64_t bytes = 0;
+
+    transfer->has_base = has_base;
     for (uint32_t i = 0; i < transfer->count; i++) {
-        if (bit_is_set(transfer->item.base->same, i)) {
+        if (!bit_is_set(transfer->item.base->same, i)) {
+            continue;
+        }
+        bytes += chunk_size(transfer->offer.image_bytes, i);
+        if (has_base) {
             bit_clear(transfer->todo, i);
             transfer->left--;
-            transfer->item.base->not_sent += chunk_size(transfer->offer.image_bytes, i);
         }
+    }
+    if (has_base) {
+        transfer->item.base->not_sent = bytes;
+    } else {
+        announce_more(transfer, bytes);
     }
 }
 
@@ -218,8 +238,8 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
     if (transfer->state != ASKED || (grant.has_base && transfer->item.base == NULL)) {
         return TCK_ERR_PROTO;
     }
-    if (grant.has_base) {
-        skip_same(transfer);
+    if (transfer->item.base != NULL) {
+        skip_same(transfer, grant.has_base);
     }
     transfer->remote_token = grant.from_token;
     transfer->state = MOVING;
@@ -279,6 +299,7 @@ static tck_status_t take_want(struct peer *peer, const void *data, size_t len)
     transfer->left++;
     transfer->next_chunk = want.index < transfer->next_chunk ? want.index : transfer->next_chunk;
     transfer->item.base->not_sent -= chunk_size(transfer->offer.image_bytes, want.index);
+    announce_more(transfer, chunk_size(transfer->offer.image_bytes, want.index));
     transfer_note_progress(transfer);
     transfers_pump(peer);
     return TCK_OK;

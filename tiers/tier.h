@@ -40,6 +40,9 @@ struct tier_pace {
     /* Whether so many bytes may be sent now; if so, they count as sent. Else the tier asks again in
      * peers_resume or persistent_resume. NULL: nothing is throttled. */
     bool (*take)(void *ctx, uint64_t bytes);
+    /* So many bytes of a put that has begun have to be sent although they are the same in its base: the receiver does
+     * not have it, or has it damaged. NULL: they are not counted. */
+    void (*more)(void *ctx, uint64_t bytes);
     void *ctx;
 };
 

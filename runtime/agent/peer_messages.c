@@ -404,16 +404,18 @@ static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_of
     return status;
 }
 
-static void on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
+static bool on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
 {
     const struct agent *agent = ctx;
     struct segment *segment;
     uint32_t k;
     struct error why;
     (void)from;
-    if (replica_base_is_bad(&agent->replicas, item, chunk, &segment, &k, &why)) {
+    bool bad = replica_base_is_bad(&agent->replicas, item, chunk, &segment, &k, &why);
+    if (bad) {
         scrub_drop_copy(agent->scrub, segment, k, why.text);
     }
+    return bad;
 }
 
 static tck_status_t on_pull(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
@@ -435,6 +437,11 @@ static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *i
 static bool take_for_copy(void *ctx, uint64_t bytes)
 {
     return pacing_take(ctx, LANE_COPIES, bytes);
+}
+
+static void more_for_copy(void *ctx, uint64_t bytes)
+{
+    pacing_more(ctx, LANE_COPIES, bytes);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
@@ -506,7 +513,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .round_ms = round_ms(c),
         .transfer_timeout_ms = 3 * c->peer_timeout_ms,
         .held_timeout_ms = held_timeout_ms(c),
-        .pace = {.take = take_for_copy, .ctx = agent->pacing},
+        .pace = {.take = take_for_copy, .more = more_for_copy, .ctx = agent->pacing},
         .ctx = agent,
         .beat = make_beat,
         .beat_got = handle_beat,

@@ -21,6 +21,11 @@ void pace_begin(struct pace_lane *lane, struct version version, uint64_t bytes, 
         lane->total = lane->left;
         lane->next_ns = now_ns;
     }
+    pace_more(lane, bytes);
+}
+
+void pace_more(struct pace_lane *lane, uint64_t bytes)
+{
     lane->total += bytes;
     lane->left += bytes;
 }

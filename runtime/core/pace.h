@@ -33,6 +33,8 @@ struct pace_lane {
 void pace_begin(struct pace_lane *lane, struct version version, uint64_t bytes, uint64_t now_ns);
 /* So many of the bytes that are left are not sent after all. */
 void pace_drop(struct pace_lane *lane, uint64_t bytes);
+/* More bytes of what was begun are to be sent than was expected. */
+void pace_more(struct pace_lane *lane, uint64_t bytes);
 /* Nothing is to be sent any more. */
 void pace_end(struct pace_lane *lane);
 /* The interval that the version's bytes are spread over a part of, at most longest_ns; 0: none is known, or the version

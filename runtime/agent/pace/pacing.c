@@ -222,6 +222,16 @@ void pacing_saves(struct pacing *p, uint64_t step)
     p->save_step = step;
 }
 
+static void limit(struct pacing *p, enum lane lane, uint64_t now_ns)
+{
+    struct pace_state *s = &p->lanes[lane];
+    uint64_t interval = interval_ns(p, lane, now_ns);
+    s->rate = pace_rate(&s->lane, interval, p->governor.spread, now_ns);
+    if (interval != 0) {
+        start_timer(p);
+    }
+}
+
 void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint64_t bytes)
 {
     struct pace_state *s = &p->lanes[lane];
@@ -233,11 +243,7 @@ void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint
     }
     s->ops++;
     pace_begin(&s->lane, version, bytes, now_ns);
-    uint64_t interval = interval_ns(p, lane, now_ns);
-    s->rate = pace_rate(&s->lane, interval, p->governor.spread, now_ns);
-    if (interval != 0) {
-        start_timer(p);
-    }
+    limit(p, lane, now_ns);
 }
 
 void pacing_end(struct pacing *p, enum lane lane, uint64_t unsent)
@@ -249,6 +255,14 @@ void pacing_end(struct pacing *p, enum lane lane, uint64_t unsent)
         pace_end(&s->lane);
     }
     p->pending_ns = all_sent(p) ? NEVER : p->pending_ns;
+}
+
+void pacing_more(struct pacing *p, enum lane lane, uint64_t bytes)
+{
+    uint64_t now_ns = clock_ns();
+    p->pending_ns = all_sent(p) ? now_ns : p->pending_ns;
+    pace_more(&p->lanes[lane].lane, bytes);
+    limit(p, lane, now_ns);
 }
 
 /* Whether the network is likely to be the training's before so many bytes are through. */

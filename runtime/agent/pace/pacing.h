@@ -41,6 +41,8 @@ void pacing_saves(struct pacing *p, uint64_t step);
 /* So many bytes of a version are about to be sent; and that has ended, well or not, with so many of them unsent. */
 void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint64_t bytes);
 void pacing_end(struct pacing *p, enum lane lane, uint64_t unsent);
+/* tier_pace.more: so many more bytes than were expected, of something that has begun and not ended. */
+void pacing_more(struct pacing *p, enum lane lane, uint64_t bytes);
 /* tier_pace.take. */
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes);
 

@@ -133,6 +133,16 @@ Test(pacing, what_a_canceled_copy_has_not_sent_is_no_longer_spread)
     cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 0);
 }
 
+Test(pacing, what_the_holder_lacks_of_the_base_is_sent_at_the_rate_of_all)
+{
+    three_versions(LANE_COPIES, MIB); /* as if the rest was the same */
+    pacing_more(pacing, LANE_COPIES, 999 * MIB);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_COPIES], 1000 * MIB);
+    cr_assert_float_eq(pacing_figures(pacing).rate[LANE_COPIES], 200.0 * MIB, MIB);
+    uint32_t sent = chunks_in(LANE_COPIES, 1000);
+    cr_assert(sent >= 45 && sent <= 56, "%u chunks in a second, 50 are due", sent);
+}
+
 Test(pacing, a_drain_has_a_lane_of_its_own)
 {
     three_versions(LANE_DRAIN, 1000 * MIB);

@@ -131,13 +131,14 @@ static tck_status_t on_offered(void *ctx, struct peer *from, const struct peer_o
     return TCK_OK;
 }
 
-static void on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
+static bool on_base_bad(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk)
 {
     struct agent *agent = ctx;
     (void)from;
     cr_assert_eq(item->base_image, agent->base->image);
     agent->bad_bases++;
     agent->bad_chunk = chunk;
+    return true;
 }
 
 static tck_status_t on_stored(void *ctx, struct peer *from, const struct peer_offer *offer, const struct error *outcome)

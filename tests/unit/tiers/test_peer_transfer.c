@@ -355,7 +355,7 @@ Test(peer_transfer, only_the_named_put_is_canceled)
 static struct {
     bool open;
     size_t asked, taken;
-    uint64_t bytes;
+    uint64_t bytes, more;
 } gate;
 
 static bool gate_take(void *ctx, uint64_t bytes)
@@ -367,12 +367,19 @@ static bool gate_take(void *ctx, uint64_t bytes)
     return gate.open;
 }
 
+static void gate_more(void *ctx, uint64_t bytes)
+{
+    (void)ctx;
+    gate.more += bytes;
+}
+
 /* ---- with a base ------------------------------------------------------------------------------------------------- */
 
 #define CHUNKS (LARGE / CHUNK_BYTES)
 
 static struct slot base_at_a, base_at_b;
 static uint8_t same[CHUNKS / 8];
+static uint64_t same_bytes;
 static struct tier_base base;
 
 /* Both have the same base, and these chunks of what a has now differ from it. */
@@ -387,7 +394,9 @@ static void change(const uint32_t *chunks, size_t count)
     }
     a.slot.root = digest_image(a.slot.image, LARGE, a.slot.crcs);
     const struct digested now = {a.slot.image, a.slot.crcs}, before = {base_at_a.image, base_at_a.crcs};
-    cr_assert_eq(same_chunks(&now, &before, LARGE, 0, CHUNKS, same), LARGE - count * CHUNK_BYTES);
+    memset(same, 0, sizeof(same));
+    same_bytes = same_chunks(&now, &before, LARGE, 0, CHUNKS, same);
+    cr_assert_eq(same_bytes, LARGE - count * CHUNK_BYTES);
     base = (struct tier_base){.version = RIG_BASE, .root = base_at_a.root, .same = same};
     b.base = &base_at_b;
 }
@@ -403,7 +412,7 @@ static uint64_t put_on_base(void)
     item.progress = &progress;
     item.sent = &sent;
     outcome.calls = 0;
-    gate.bytes = 0;
+    gate.bytes = gate.more = 0;
     cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
     rig_run_until(&outcome.calls, 1);
     cr_expect_eq(sent, gate.bytes);
@@ -415,6 +424,7 @@ static void expect_copied(uint64_t from_base)
     cr_assert_eq(outcome.err.code, TCK_OK, "%s", outcome.err.text);
     cr_expect_eq(base.not_sent, from_base);
     cr_expect_eq(b.from_base, from_base);
+    cr_expect_eq(gate.more, same_bytes - from_base, "all that is sent although it is the same");
     expect_equal_slots();
 }
 
@@ -422,7 +432,7 @@ static void set_up_base(void)
 {
     gate.open = true;
     rig_open();
-    a.pace = (struct tier_pace){.take = gate_take};
+    a.pace = (struct tier_pace){.take = gate_take, .more = gate_more};
     agent_open(&a, 1, NULL, 7);
     agent_open(&b, 2, NULL, 7);
     agents_meet(&a, &b, &to_b, &to_a);
@@ -493,6 +503,7 @@ Test(peer_base, a_chunk_that_was_taken_for_unchanged_is_sent)
 {
     change((const uint32_t[]){3}, 1);
     bit_set(same, 3);
+    same_bytes += CHUNK_BYTES;
     cr_expect_eq(put_on_base(), CHUNK_BYTES);
     expect_copied(LARGE - CHUNK_BYTES);
     cr_expect_eq(b.bad_chunk, 3);
@@ -519,6 +530,32 @@ Test(peer_base, a_copy_that_was_cut_off_is_made_from_its_base_again)
     expect_copied(LARGE - CHUNK_BYTES);
 }
 
+/* The holder's pool copies from the base when CANCEL arrives. */
+Test(peer_base, a_put_that_is_canceled_while_the_holder_copies_from_its_base_reads_it_no_longer)
+{
+    struct tier_item item;
+    struct error err;
+    change(NULL, 0);
+    item = slot_item(&a.slot);
+    item.base = &base;
+    outcome.calls = 0;
+    cr_assert_eq(peer_put(to_b, 1, &item, outcome_done, &outcome, &err), TCK_OK, "%s", err.text);
+    cancel(); /* it is sent when GRANT comes */
+    rig_run_until(&outcome.calls, 1);
+    cr_assert_eq(outcome.err.code, TCK_ERR_CANCELED, "%s", outcome.err.text);
+    cr_assert_eq(b.stored, 1, "its slot is free");
+    cr_assert_eq(b.stored_outcome.code, TCK_ERR_CANCELED, "%s", b.stored_outcome.text);
+    cr_assert_lt(b.from_base, LARGE);
+    cr_assert_eq(gate.bytes, 0);
+    slot_free(&base_at_a);
+    slot_free(&base_at_b);
+    slot_free(&a.slot);
+    slot_free(&b.slot);
+    change((const uint32_t[]){3}, 1);
+    cr_expect_eq(put_on_base(), CHUNK_BYTES);
+    expect_copied(LARGE - CHUNK_BYTES);
+}
+
 /* The sender sees nothing else move while the holder copies. */
 Test(peer_base, bytes_from_the_base_count_as_progress_of_the_sender)
 {
@@ -526,7 +563,8 @@ Test(peer_base, bytes_from_the_base_count_as_progress_of_the_sender)
     struct progress progress = {0};
     struct error err;
     change((const uint32_t[]){3}, 1);
-    for (size_t round = 0; progress.bytes <= CHUNK_BYTES && round < 200; round++) { /* if it is told in time */
+    for (size_t round = 0; progress.bytes <= CHUNK_BYTES && round < 200;
+         round++) { /* if the report comes before the end */
         item = slot_item(&a.slot);
         item.base = &base;
         item.progress = &progress;
@@ -545,7 +583,7 @@ static void set_up_gate(void)
 {
     gate.open = false;
     rig_open();
-    a.pace = (struct tier_pace){.take = gate_take};
+    a.pace = (struct tier_pace){.take = gate_take, .more = gate_more};
     agent_open(&a, 1, NULL, 7);
     agent_open(&b, 2, NULL, 7);
     agents_meet(&a, &b, &to_b, &to_a);
