@@ -34,7 +34,7 @@ enum wire_kind {
     WIRE_REFUSE,    /* struct wire_end: the receiver has given it up */
     WIRE_CANCEL,    /* struct wire_end: the sender has given it up */
     WIRE_COPIED,    /* struct wire_copied: how far the receiver has come with what it copies from the base */
-    WIRE_WANT,      /* struct wire_chunk: the base has this chunk damaged there, so it has to be sent, too */
+    WIRE_WANT,      /* struct wire_chunk: this chunk is damaged in the receiver's base, so it has to be sent, too */
     WIRE_RELAY,     /* struct wire_relay: for another agent, or from one */
 };
 

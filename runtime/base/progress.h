@@ -13,7 +13,7 @@
 struct progress {
     _Atomic uint32_t calls;    /* under way */
     _Atomic uint64_t moved_ms; /* clock_ms; of work that is queued: when that before it moved last */
-    _Atomic uint64_t bytes;    /* that have arrived, or have been digested or sent, so far */
+    _Atomic uint64_t bytes;    /* that have arrived, or have been digested, sent or copied from a base, so far */
 };
 
 /* A call for this work begins, and has returned. May be called by any thread. NULL: the work is not watched. */
@@ -23,10 +23,11 @@ void progress_return(struct progress *p);
 /* The same around calls that this thread makes; progress_moved then refers to this work. */
 void progress_begin(struct progress *p);
 void progress_end(struct progress *p);
-/* So many more bytes have arrived, or have been digested or sent. May be called by any thread. NULL: the work is not
- * watched. */
+/* So many more bytes have arrived, or have been digested, sent or copied from a base. May be called by any thread.
+ * NULL: the work is not watched. */
 void progress_add(struct progress *p, uint64_t bytes);
-/* The work waits for its turn behind other work, which has moved. NULL: the work is not watched. */
+/* The work waits for other work, which has moved: what is before it, or a comparison that it needs. NULL: the work is
+ * not watched. */
 void progress_queued(struct progress *p);
 /* The work of this thread has made progress; harmless if it has none. */
 void progress_moved(void);

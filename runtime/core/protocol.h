@@ -108,8 +108,8 @@ enum event_type {
     EVENT_WRITER_GONE, /* slot, version: the trainer that was given this quarantined slot no longer writes into it:
                           its process has ended, or it has reported that */
     EVENT_MOVED,       /* slot, version, bytes, node: so many bytes of the slot have been digested (node NONE32), or
-                          sent to this holder, since that was begun. waits: none were sent, but what is sent there
-                          before it moves */
+                          sent to this holder or copied from the base there, since that was begun. waits: none were,
+                          but what is sent there before it moves, or it is being compared with its base */
     EVENT_TICK,        /* now_ms */
     EVENT_PIN,     /* slot: it is being read (replicate, restore, pull, drain): not used again before its last UNPIN */
     EVENT_UNPIN,   /* slot */

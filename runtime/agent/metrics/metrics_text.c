@@ -664,8 +664,7 @@ static const struct {
      bytes_moved},
     {"tierckpt_unchanged_bytes_total", "direction", FAMILY_COUNTER,
      "Bytes of copies that were not sent (out) and not received (in), because the other node, or this one, had them in "
-     "the "
-     "version before.",
+     "the version before.",
      unchanged},
     /* pacing */
     {"tierckpt_step_inflation_ratio", "bound", FAMILY_GAUGE,

@@ -227,7 +227,7 @@ Test(copies, are_made_from_the_base_that_is_here)
     cr_assert_null(offer_on(NONE32).base_image);
 }
 
-Test(copies, whose_base_is_damaged_are_told_from_those_that_were_announced_wrongly)
+Test(copies, whose_base_is_damaged_differ_from_those_that_were_announced_wrongly)
 {
     struct segment *segment = memory_find(memory, shard), *found = NULL;
     struct tier_item item = offer_on(0);
