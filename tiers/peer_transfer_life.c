@@ -231,7 +231,7 @@ static tck_status_t begin(struct peer *peer, uint64_t term, const struct tier_it
     if (item->base != NULL) {
         offer.base = item->base->version;
         offer.base_root = item->base->root;
-        item->base->not_sent = 0;
+        item->base->not_sent = item->base->more = 0;
     }
     if (peer->up == NULL || peer->up->relayed) {
         return error_set(err, TCK_ERR_UNREACHABLE, "node %s %s", peer->node.name,

@@ -195,6 +195,7 @@ static void announce_more(const struct transfer *transfer, uint64_t bytes)
     const struct tier_pace *pace = &transfer->peer->peers->setup.pace;
 
     if (transfer->own && pace->more != NULL) {
+        transfer->item.base->more += bytes;
         pace->more(pace->ctx, bytes);
     }
 }

@@ -18,7 +18,8 @@ struct tier_base {
     struct version version;
     struct hash128 root;
     const uint8_t *same; /* one bit per chunk: whether its bytes are equal in both versions (base/same_chunks.h) */
-    uint64_t not_sent;   /* filled in when done: the bytes that the receiver has copied from it */
+    uint64_t not_sent;   /* filled in when done: the bytes that the receiver has copied from it, */
+    uint64_t more;       /* and those that tier_pace.more was called for */
 };
 
 /* One version of one shard, in a slot. */

@@ -11,6 +11,7 @@
 #include "agent/pace/pacing.h"
 #include "agent/parts.h"
 #include "agent/peer_messages.h"
+#include "agent/replication/comparison.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/replica_service.h"
 #include "agent/storage/health.h"
@@ -19,7 +20,6 @@
 #include "base/failpoint.h"
 #include "base/message.h"
 #include "base/pool.h"
-#include "base/same_chunks.h"
 #include "tiers/peer.h"
 #include "tiers/segment.h"
 
@@ -149,15 +149,13 @@ static void verify(struct term_context *tc, const struct action *a)
 /* ---- replicas ------------------------------------------------------------------------------------------------ */
 
 struct replica_op {
+    struct compared_copy compared; /* the first member: copy_compared */
     struct moving moving;
     struct term_context *tc;
     struct tier_item item;
     uint32_t node, shard, slot;
-    struct tier_base base; /* what is the same there is found before the copy is offered */
-    uint8_t *same;         /* owned; NULL: not known */
-    uint64_t same_bytes;
+    struct tier_base base;
     uint64_t sent;
-    struct replica_op *next; /* that waits for the same comparison */
 };
 
 static void pin(struct term_context *tc, uint32_t slot, enum event_type type)
@@ -185,17 +183,17 @@ static void replica_end(struct replica_op *op, bool ok, enum refusal refusal)
     moving_end(&op->moving);
     replica_event(op->tc, op, ok, refusal);
     pin(op->tc, op->slot, EVENT_UNPIN);
-    free(op->same);
+    free(op->compared.same);
     free(op);
     slot_op_end(slot_ops);
 }
 
+/* A holder without the base gets more than was known at first. */
 static uint64_t bytes_to_send(const struct replica_op *op)
 {
-    return op->item.image_bytes - op->same_bytes;
+    return op->item.image_bytes - op->compared.same_bytes + op->base.more;
 }
 
-/* A holder without the base gets more than was to be sent. */
 static void copies_pace_end(const struct replica_op *op)
 {
     uint64_t to_send = bytes_to_send(op);
@@ -228,7 +226,7 @@ static void offer(struct replica_op *op)
 {
     struct term_context *tc = op->tc;
     struct error err;
-    op->item.base = op->same_bytes > 0 ? &op->base : NULL;
+    op->item.base = op->compared.same_bytes > 0 ? &op->base : NULL;
     op->item.sent = &op->sent;
     pacing_begin(tc->needs.agent->pacing, LANE_COPIES, op->item.version, bytes_to_send(op));
     peer_messages_show_decision(tc, op->node); /* it may have freed the slot that the copy needs there */
@@ -239,182 +237,15 @@ static void offer(struct replica_op *op)
     }
 }
 
-/* ---- what has not changed ------------------------------------------------------------------------------------ */
-
-#define PART_CHUNKS 16u /* compared in one job, for which checks and a registration may have to wait */
-
-/* Of a slot with its base, for all copies of it that are to be offered. The base has a pin for it, and the slot those
- * of the copies that wait. */
-struct comparison {
-    struct comparison *next; /* in tc->comparisons */
-    struct term_context *tc;
-    uint32_t slot, base_slot, next_chunk;
-    struct digested of_slot, of_base;
-    uint64_t image_bytes;
-    struct unchanged found; /* so far */
-    struct replica_op *waiting;
-};
-
-static struct unchanged *unchanged_of(const struct term_context *tc, uint32_t slot)
+/* What is the same in the base is known. */
+static void copy_compared(struct compared_copy *copy, bool wanted)
 {
-    uint32_t k;
-    return &term_context_slot(tc, slot, &k)->unchanged;
-}
-
-/* Whether this version was compared with this base; then the copy has the result, unless there is no memory for it. */
-static bool take_compared(struct replica_op *op)
-{
-    const struct unchanged *u = unchanged_of(op->tc, op->slot);
-    size_t len = bits_bytes(chunk_count(op->item.image_bytes));
-    bool known = version_is(u->version, op->item.version) && version_is(u->base, op->base.version) &&
-                 hash128_is(u->root, op->item.root) && hash128_is(u->base_root, op->base.root);
-    op->same = known ? malloc(len) : NULL;
-    if (op->same != NULL) {
-        memcpy(op->same, u->same, len);
-        op->base.same = op->same;
-        op->same_bytes = u->bytes;
-    }
-    return known;
-}
-
-static void comparison_end(struct comparison *c)
-{
-    struct comparison **at = &c->tc->comparisons;
-    while (*at != c) {
-        at = &(*at)->next;
-    }
-    *at = c->next;
-    pin(c->tc, c->base_slot, EVENT_UNPIN);
-    free(c->found.same);
-    free(c);
-}
-
-/* Its term or version may be over, and its node may be lost. */
-static bool is_wanted(const struct replica_op *op)
-{
-    return !op->tc->closed && op->tc->peers[op->node] != NULL && node_copy_wanted(op->tc->node, op->slot, op->node);
-}
-
-/* Ends the copies that are not wanted any more. Others may begin to wait when these have ended. */
-static void end_unwanted(struct comparison *c, bool all)
-{
-    struct replica_op *unwanted = NULL, **at = &c->waiting;
-    while (*at != NULL) {
-        struct replica_op *op = *at;
-        if (!all && is_wanted(op)) {
-            progress_queued(&op->moving.progress);
-            at = &op->next;
-        } else {
-            *at = op->next;
-            op->next = unwanted;
-            unwanted = op;
-        }
-    }
-    while (unwanted != NULL) {
-        struct replica_op *op = unwanted;
-        unwanted = op->next;
+    struct replica_op *op = (struct replica_op *)copy;
+    if (wanted) {
+        offer(op);
+    } else {
         replica_end(op, false, REFUSAL_HOLDER_LOST);
     }
-}
-
-static void compare_work(void *ctx)
-{
-    struct comparison *c = ctx;
-    c->found.bytes += same_chunks(&c->of_slot, &c->of_base, c->image_bytes, c->next_chunk, PART_CHUNKS, c->found.same);
-}
-
-static void offer_compared(struct comparison *c)
-{
-    struct replica_op *waiting = c->waiting;
-    struct unchanged *u = unchanged_of(c->tc, c->slot);
-    free(u->same);
-    *u = c->found;
-    c->found.same = NULL;
-    for (struct replica_op *op = waiting; op != NULL; op = op->next) {
-        (void)take_compared(op);
-    }
-    comparison_end(c);
-    while (waiting != NULL) {
-        struct replica_op *op = waiting;
-        waiting = op->next;
-        if (is_wanted(op)) { /* the end of another one may have ended its version */
-            offer(op);
-        } else {
-            replica_end(op, false, REFUSAL_HOLDER_LOST);
-        }
-    }
-}
-
-/* If the next part cannot be submitted, the rest counts as changed. */
-static void compare_done(void *ctx, bool canceled)
-{
-    struct comparison *c = ctx;
-    c->next_chunk += PART_CHUNKS;
-    end_unwanted(c, canceled);
-    bool more = c->next_chunk < chunk_count(c->image_bytes);
-    if (c->waiting == NULL) {
-        comparison_end(c);
-    } else if (!more || pool_submit(c->tc->needs.agent->pool, compare_work, compare_done, c) != TCK_OK) {
-        offer_compared(c);
-    }
-}
-
-/* NULL if the copy can be offered at once: without memory, or if the tables of CRCs say that everything has changed. */
-static struct comparison *comparison_begin(const struct replica_op *op, uint32_t base_slot)
-{
-    struct term_context *tc = op->tc;
-    uint32_t k;
-    const struct local_shard *d = term_context_slot(tc, base_slot, &k);
-    const struct digested of_slot = {op->item.image, op->item.crcs};
-    const struct digested of_base = {segment_image(d->segment, k), segment_crcs(d->segment, k)};
-    if (!same_chunks_possible(&of_slot, &of_base, op->item.image_bytes)) {
-        return NULL;
-    }
-    struct comparison *c = calloc(1, sizeof(*c));
-    uint8_t *same = calloc(bits_bytes(chunk_count(op->item.image_bytes)), 1);
-    if (c != NULL) {
-        *c = (struct comparison){.next = tc->comparisons,
-                                 .tc = tc,
-                                 .slot = op->slot,
-                                 .base_slot = base_slot,
-                                 .of_slot = of_slot,
-                                 .of_base = of_base,
-                                 .image_bytes = op->item.image_bytes,
-                                 .found = {.version = op->item.version,
-                                           .base = op->base.version,
-                                           .root = op->item.root,
-                                           .base_root = op->base.root,
-                                           .same = same}};
-    }
-    if (c == NULL || same == NULL || pool_submit(tc->needs.agent->pool, compare_work, compare_done, c) != TCK_OK) {
-        free(same);
-        free(c);
-        return NULL;
-    }
-    tc->comparisons = c;
-    pin(tc, base_slot, EVENT_PIN);
-    return c;
-}
-
-/* The copy is offered when its slot was compared with the base in the pool. False: it can be offered at once, as a
- * whole or with what is known. */
-static bool compare(struct replica_op *op, uint32_t base_slot)
-{
-    const struct slot *base = node_slot(op->tc->node, base_slot);
-    op->base = (struct tier_base){.version = base->version, .root = base->root};
-    if (op->tc->peers[op->node] == NULL || take_compared(op)) {
-        return false;
-    }
-    struct comparison *c = op->tc->comparisons;
-    while (c != NULL && (c->slot != op->slot || c->base_slot != base_slot)) {
-        c = c->next;
-    }
-    c = c != NULL ? c : comparison_begin(op, base_slot);
-    if (c != NULL) {
-        op->next = c->waiting;
-        c->waiting = op;
-    }
-    return c != NULL;
 }
 
 static void replicate(struct term_context *tc, const struct action *a)
@@ -445,7 +276,9 @@ static void replicate(struct term_context *tc, const struct action *a)
                                   .root = node_slot(tc->node, a->slot)->root,
                                   .progress = &op->moving.progress};
     moving_begin(tc, &op->moving);
-    bool waits = a->base_slot != NONE32 && compare(op, a->base_slot);
+    op->compared = (struct compared_copy){
+        .tc = tc, .slot = a->slot, .node = a->node, .item = &op->item, .base = &op->base, .done = copy_compared};
+    bool waits = a->base_slot != NONE32 && comparison_wait(&op->compared, a->base_slot, tc->needs.agent->pool);
     if (a->base_slot != NONE32) {
         pin(tc, a->base_slot, EVENT_UNPIN); /* its comparison has a pin of its own */
     }

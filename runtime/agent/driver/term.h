@@ -112,7 +112,7 @@ struct term_context {
     struct queued_event *queue;
     uint32_t queue_count, queue_cap;
     struct moving *moving;          /* digests and copies under way */
-    struct comparison *comparisons; /* of slots with their bases, under way (actions.c) */
+    struct comparison *comparisons; /* of slots with their bases, under way (comparison.c) */
     bool stepping;
     bool closed;                             /* a newer term was adopted: nothing is saved or sent any more */
     struct peer **peers;                     /* by node, NULL for self */
