@@ -24,7 +24,8 @@ static void answer_ended(struct peer *from, const struct wire_relay *m)
     }
 }
 
-/* No agent sends in the name of another, and nothing is passed on more than once: `to` must have a direct session here. */
+/* No agent sends in the name of another, and nothing is passed on more than once: `to` must have a direct session here.
+ */
 void relay_pass_on(struct peer *from, const struct wire_relay *m)
 {
     struct peer *to = peers_find(from->peers, m->to);
