@@ -255,7 +255,7 @@ struct changed {
     uint8_t same[STATE_BYTES / CHUNK_BYTES / 8];
 };
 
-/* What is the same is looked for as the agent does it: not at all if no CRC is. */
+/* What is the same is found as the agent finds it: nothing is compared if no CRC is equal. */
 static void replicate_changed(void *ctx, struct bench_go *go)
 {
     struct changed *c = ctx;
