@@ -24,6 +24,8 @@ before=$(archived)
 kill_trainers
 kill_node a
 newest=$(ls -d "$work/save/$job"/v*/ | sed -E 's,.*/v0*([0-9]+)\..*,\1,' | sort -n | tail -1)
+# With more versions in save_dir than a start looks at, it looks at none in the archive that is as old.
+for dir in "$work/save/$job"/v*/; do [[ $dir =~ /v0*$newest\. ]] || rm -r "$dir"; done
 
 fault "manifests in the archive hang"
 lie 1000 HANG manifest.json "" look,open,read 600000
