@@ -14,4 +14,4 @@ is_slow() { local rate; rate=$(drain_rate) && [ "$rate" -gt 0 ] && [ "$rate" -lt
 wait_for 60 published 1 || die "nothing is published"
 wait_for 60 is_slow || die "the drain is not throttled: $(drain_rate) B/s"
 wait_for 150 published 3 || die "versions are not published: $(grep -E 'drain|storage' "$(agent_log a)" | tail -5)"
-! grep -hE 'does not answer|storage hangs' "$(agent_log a)" "$(agent_log b)" || die "storage counts as hanging"
+! grep -hE 'save/test does not answer|storage hangs' "$(agent_log a)" "$(agent_log b)" || die "storage counts as hanging"
