@@ -2,7 +2,6 @@
  * Starts threads; a thread inherits the signals that are blocked where it is created. */
 #include "base/thread.h"
 
-#include <sched.h>
 #include <signal.h>
 
 static int start(pthread_t *thread_out, const pthread_attr_t *attr, void *(*run)(void *ctx), void *ctx)
@@ -31,13 +30,4 @@ int thread_start_detached(void *(*run)(void *ctx), void *ctx)
     int rc = start(&thread, &attr, run, ctx);
     pthread_attr_destroy(&attr);
     return rc;
-}
-
-void thread_never_preempts(void)
-{
-    const struct sched_param none = {0};
-
-    if (sched_getscheduler(0) == SCHED_OTHER) {
-        (void)sched_setscheduler(0, SCHED_BATCH, &none);
-    }
 }

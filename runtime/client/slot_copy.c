@@ -209,7 +209,6 @@ static void *helper_main(void *arg)
     struct copier *copier = arg;
     uint64_t seen = 0;
 
-    thread_never_preempts();
     pthread_mutex_lock(&copier->lock);
     while (!copier->stop) {
         if (copier->run == NULL || copier->run_seq == seen || copier->joined == copier->run->helpers_max) {

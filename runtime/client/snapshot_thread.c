@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "client/snapshot_copy.h"
 #include "client/spawn.h"
 
@@ -178,7 +177,6 @@ void *snapshot_thread_main(void *arg)
     struct snapshot_worker *worker = arg;
     int pause_ms = RETURN_FIRST_MS;
 
-    thread_never_preempts(); /* the save that wakes it returns to the training */
     while (!should_stop(worker)) {
         bool connected = atomic_load(&worker->session->connected);
 

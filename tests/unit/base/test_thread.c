@@ -3,7 +3,6 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 
@@ -62,30 +61,4 @@ Test(thread, leaves_the_signals_of_its_creator_as_they_were)
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     cr_assert(eq(int, sigismember(&after, SIGUSR1), 1));
     cr_assert(eq(int, sigismember(&after, SIGTERM), 0));
-}
-
-static void *policy_of_one_that_never_preempts(void *ctx)
-{
-    int *policy = ctx;
-    thread_never_preempts();
-    *policy = sched_getscheduler(0);
-    return NULL;
-}
-
-static int policy_within(int of_creator)
-{
-    pthread_t thread;
-    int policy = -1;
-    const struct sched_param none = {0};
-    cr_assert(eq(int, sched_setscheduler(0, of_creator, &none), 0));
-    cr_assert(eq(int, thread_start(&thread, policy_of_one_that_never_preempts, &policy), 0));
-    pthread_join(thread, NULL);
-    return policy;
-}
-
-Test(thread, that_never_preempts_changes_only_the_default_policy)
-{
-    cr_assert(eq(int, policy_within(SCHED_OTHER), SCHED_BATCH));
-    cr_assert(eq(int, sched_getscheduler(0), SCHED_OTHER), "that of the creator");
-    cr_assert(eq(int, policy_within(SCHED_IDLE), SCHED_IDLE));
 }
