@@ -121,12 +121,11 @@ struct plan {
  * layout and a copy of every shard, or that has another layout and is published. A version that is damaged on storage
  * is passed over, and reported. A version that cannot be read there blocks every older one. So does a listing that
  * failed, unless memory has a version of the term right before the world's, because none newer can be published then.
- * If only archive_dir was not listed, what blocks is a stored[0] that cannot be chosen. So does a version on storage
- * whose content was not read yet. A version of another layout
- * that is complete and that only memory has is not passed over for an older one, nor is it lost: no version is chosen,
- * and the reason says how to publish it. A copy in memory and one on storage of the same version may be mixed. Sources
- * by cost: this node's memory, a twin's node (an owner in the world), another node's memory, storage; among equal ones
- * the least loaded.
+ * A version on storage whose content was not read yet blocks as well. If only archive_dir was not listed, what blocks
+ * is a stored[0] that cannot be chosen. A version of another layout that is complete and that only memory has is not
+ * passed over for an older one, nor is it lost: no version is chosen, and the reason says how to publish it. A copy in
+ * memory and one on storage of the same version may be mixed. Sources by cost: this node's memory, a twin's node (an
+ * owner in the world), another node's memory, storage; among equal ones the least loaded.
  */
 must_check tck_status_t plan_build(const struct plan_input *input, struct plan *out, struct error *err);
 /* No version is chosen, because one of another layout would have to be published first. */
