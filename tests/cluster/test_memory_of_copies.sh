@@ -29,6 +29,7 @@ slots_shown() {
     at=$(ask "$1" --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["metrics"]["at"])')
     curl -sf --max-time 20 "http://$at/metrics" | awk '/^tierckpt_slots{/ { sum += $2 } END { print sum }'
 }
+shows_slots() { [ "$(slots_shown "$1")" = "$2" ]; } # what the metrics say is up to a second old
 # both_have VERSIONS WHEN
 both_have() {
     local node used bytes
@@ -37,7 +38,7 @@ both_have() {
         bytes=$(memory_of $node | cut -d' ' -f2)
         used=$(ask $node --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory"]["used_bytes"])')
         [ "$used" -ge "$bytes" ] && [ "$used" -lt $((bytes + (1 << 20))) ] || die "$2, status says that $used bytes are used on node $node, not $bytes"
-        [ "$(slots_shown $node)" = "$1" ] || die "$2, the metrics of node $node show $(slots_shown $node) slots"
+        wait_for 20 shows_slots $node "$1" || die "$2, the metrics of node $node show $(slots_shown $node) slots"
         ! ask $node status | grep 'given back' || die "$2, node $node speaks of a shortage"
     done
 }
