@@ -209,6 +209,17 @@ commits() { cat "$(agent_log "$1")" 2>/dev/null | grep -c 'is committed$' || tru
 has_commits() { [ "$(commits "$1")" -ge "$2" ]; }
 # more_commits NODE COUNT SECONDS: so many more from now on.
 more_commits() { wait_for "$3" has_commits "$1" $(($(commits "$1") + $2)); }
+# restores_all: a new launch restores, bit by bit as the trainers check, all that was committed; for nodes a and b with a rank each.
+restores_all() {
+    local newest
+    newest=$(newest_committed b)
+    kill_trainers
+    begin 2
+    run_on a "0" --steps $((newest + 20)) --done
+    run_on b "1" --steps $((newest + 20)) --done
+    all_end
+    [ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
+}
 is_json() { python3 -c 'import json,sys; json.load(sys.stdin)'; }
 # same_agent NODE PID: it was not restarted.
 same_agent() { [ "$(agent_pid "$1")" = "$2" ]; }

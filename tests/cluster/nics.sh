@@ -29,14 +29,3 @@ switches_to() {
     [ "$(agent_pid a) $(agent_pid b)" = "$agents" ] || die "$*: an agent was restarted"
     [ "$(grep -c 'joined term' "$(agent_log b)")" = 1 ] || die "$*: a new term was formed"
 }
-# restores_all: a new launch restores, bit by bit as the trainers check, all that was committed.
-restores_all() {
-    local newest
-    newest=$(newest_committed b)
-    kill_trainers
-    begin 2
-    run_on a "0" --steps $((newest + 20)) --done
-    run_on b "1" --steps $((newest + 20)) --done
-    all_end
-    [ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
-}

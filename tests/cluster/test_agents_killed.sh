@@ -15,10 +15,4 @@ for victims in a b "a b" b a "a b"; do
 done
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "a new term was formed"
 moment
-newest=$(newest_committed b)
-kill_trainers
-begin 2
-run_on a "0" --steps $((newest + 20)) --done
-run_on b "1" --steps $((newest + 20)) --done
-all_end
-[ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
+restores_all

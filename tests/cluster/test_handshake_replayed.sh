@@ -107,10 +107,4 @@ done
 cat "$work/said"
 grep -qE 'whole: [1-9][0-9]* connections, [0-9]{4,} bytes' "$work/said" || die "no handshake was recorded"
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "a new term was formed"
-newest=$(newest_committed b)
-kill_trainers
-begin 2
-run_on a "0" --steps $((newest + 20)) --done
-run_on b "1" --steps $((newest + 20)) --done
-all_end
-[ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
+restores_all

@@ -24,10 +24,4 @@ for payload in [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(65536), b"\0" *
 PY
 more_commits a 5 60 || die "commits do not go on: $(tail -5 "$(agent_log a)")"
 more_commits b 5 60 || die "commits do not go on on b"
-newest=$(newest_committed b)
-kill_trainers
-begin 2
-run_on a "0" --steps $((newest + 20)) --done
-run_on b "1" --steps $((newest + 20)) --done
-all_end
-[ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
+restores_all
