@@ -386,8 +386,10 @@ def replica_saves(rank, world, directory):
 def sizes(rank, world, directory):
     """What init says about ranks, from a file and from the launcher."""
     os.chdir(directory)
-    with open("smp_config.json", "w") as file:
-        json.dump({"hybrid_shard_degree": 2, "random_seed": 12345}, file)
+    if rank == 0:
+        with open("smp_config.json", "w") as file:
+            json.dump({"hybrid_shard_degree": 2, "random_seed": 12345}, file)
+    dist.barrier()
     tsm.init(config="smp_config.json")
     groups = state.ranker.get_rep_groups()
     os.environ["SM_HP_MP_PARAMETERS"] = '{"hybrid_shard_degree": 1}'
