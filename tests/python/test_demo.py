@@ -150,7 +150,7 @@ def run_demonstration(top, *arguments):
     with subprocess.Popen([sys.executable, str(top / "deploy/demo"), *arguments], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, env=environment) as process:
         try:
-            said, _ = process.communicate(timeout=300)
+            said, _ = process.communicate(timeout=900)
         except BaseException:
             process.send_signal(signal.SIGTERM)
             process.communicate()
