@@ -77,6 +77,8 @@ struct peers_setup {
     tck_status_t (*pulled)(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
                            struct error *err);
     void (*pull_done)(void *ctx, struct peer *from, const struct tier_item *item);
+    /* Whether messages of `from` are passed on to the agent `to`. NULL: nothing is passed on. */
+    bool (*relays)(void *ctx, uint64_t from, uint64_t to);
 };
 
 must_check tck_status_t peers_new(const struct peers_setup *setup, struct peers **out, struct error *err);
@@ -96,15 +98,23 @@ must_check tck_status_t peers_want(struct peers *peers, const struct node_info *
  * relayed any more. */
 must_check tck_status_t peers_want_via(struct peers *peers, const struct node_info *node, uint64_t via,
                                        struct peer **out, struct error *err);
-/* The same as peers_want, for copies: the session has to be direct. One that is relayed is replaced. */
-must_check tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, struct peer **out,
-                                          struct error *err);
+/* The same as peers_want, for copies: the session has to be direct. One that is relayed is replaced: if the other agent
+ * wants that as well (both), one of them leaves it to the other for a while. */
+must_check tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, bool both,
+                                          struct peer **out, struct error *err);
+/* No more copies are exchanged with it, so its session may be relayed again. */
+void peer_unwant_copies(struct peer *peer);
 /* Ends the session without calling down, and fails its transfers. The peer must not be used any more, but still appears
  * in the callbacks that end its transfers. */
 void peers_unwant(struct peers *peers, struct peer *peer);
+bool peer_is_wanted(const struct peer *peer);
 bool peer_is_up(const struct peer *peer);
 /* True if it is up and carries copies: it is not relayed. */
 bool peer_takes_copies(const struct peer *peer);
+/* True if it is up and should take copies, but is relayed: a direct session has not been made yet, or cannot be. */
+bool peer_lacks_direct(const struct peer *peer);
+/* The agent that relays its session; NULL: none. */
+const struct node_info *peer_relay(const struct peer *peer);
 /* Why there is no session with it; "" if unknown, or if there is one. */
 const char *peer_trouble(const struct peer *peer);
 const struct node_info *peer_node(const struct peer *peer);

@@ -52,6 +52,11 @@ void addresses_first_round(struct peer_addresses *a)
     begin_round(a, 0);
 }
 
+void addresses_forget(struct peer_addresses *a)
+{
+    *a = (struct peer_addresses){.count = a->count, .in_use = ADDRESS_NONE};
+}
+
 void addresses_try(struct peer_addresses *a, uint32_t i, uint64_t now_ms)
 {
     a->of[i].tried_ms = now_ms;

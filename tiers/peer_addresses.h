@@ -43,6 +43,8 @@ uint32_t addresses_limit_ms(const struct peer_addresses *a, uint32_t timeout_ms,
 uint32_t addresses_next(const struct peer_addresses *a);
 void addresses_new_round(struct peer_addresses *a);
 void addresses_first_round(struct peer_addresses *a); /* a session has begun or ended */
+/* A session has begun that uses none of them, so that nothing more is learned of them. */
+void addresses_forget(struct peer_addresses *a);
 void addresses_try(struct peer_addresses *a, uint32_t i, uint64_t now_ms);
 /* It refused a try, or the connection broke. */
 void addresses_refused(struct peer_addresses *a, uint32_t i, uint64_t now_ms, uint32_t limit_ms);

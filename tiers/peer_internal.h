@@ -38,6 +38,7 @@ struct session {
     struct peer *peer;
     uint64_t id;
     bool relayed;          /* it has no bulk connection */
+    bool relay_refused;    /* something that the other agent wanted to have passed on; logged once */
     bool ours;             /* we connect, */
     char at[ADDRESS_ITEM]; /* to this address */
     struct channel *control, *bulk;
@@ -56,15 +57,17 @@ struct peer {
     struct peers *peers;
     struct node_info node;
     bool wanted;
-    bool stale;              /* new address, or half a message was sent: the next tick ends the session */
-    struct session *up;      /* NULL: down */
-    struct session *making;  /* may exist beside one that is up, to replace it */
-    uint64_t via;            /* agent that relays; 0: none */
-    bool copies;             /* only a direct session will do */
-    bool relay_failed;       /* in the last attempt, so that the next one is direct */
-    uint64_t relay_until_ms; /* until then, a session with the agent that relays is waited for */
-    uint64_t relay_back_ms;  /* not before that, a direct session that is not needed is replaced by a relayed one */
-    uint64_t connect_at_ms;  /* not before */
+    bool stale;             /* new address, or half a message was sent: the next tick ends the session */
+    struct session *up;     /* NULL: down */
+    struct session *making; /* may exist beside one that is up, to replace it */
+    uint64_t via;           /* agent that relays; 0: none */
+    bool copies;            /* only a direct session will do */
+    bool relay_failed;      /* in the last attempt, so that the next one is direct */
+    uint64_t
+        relay_until_ms; /* until then, sessions of the agent that relays are waited for: with this one, with the peer
+                         */
+    uint64_t relay_back_ms; /* not before that, a direct session that is not needed is replaced by a relayed one */
+    uint64_t connect_at_ms; /* not before */
     uint32_t backoff_ms;
     struct address_list list; /* its addresses, */
     struct peer_addresses addresses;
@@ -197,6 +200,8 @@ must_check tck_status_t session_relayed(struct peer *from, const void *data, siz
 void session_connect(struct peer *peer); /* begins one; a failure shows as a later connect_at_ms */
 /* The same beside one that is up, to replace it. */
 void session_move(struct peer *peer, uint32_t number);
+/* When a session that is direct, but need not be, is replaced by a relayed one. */
+void session_plan_move_back(struct peer *peer);
 /* Begins a relayed one beside one that is direct only because the other agent could not be reached by its relay. */
 void session_move_back(struct peer *peer, uint64_t now_ms);
 /* The peer has not answered in time; ends the session. */

@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "tiers/peer_internal.h"
 
+#include <inttypes.h>
+
 static void send_on(struct peer *to, const struct wire_relay *m, bool *sent_out)
 {
     struct writer w = writer_new(0);
@@ -24,14 +26,34 @@ static void answer_ended(struct peer *from, const struct wire_relay *m)
     }
 }
 
+/* This agent relays between the coordinator's of its world and those of its group, and between no others. */
+static bool may_pass_on(const struct peer *from, const struct wire_relay *m)
+{
+    const struct peers_setup *setup = &from->peers->setup;
+
+    return setup->relays != NULL && setup->relays(setup->ctx, from->node.agent_id, m->to);
+}
+
+static void note_refused(const struct peer *from, const struct wire_relay *m)
+{
+    if (!from->up->relay_refused && peers_may_complain(from->peers)) {
+        log_info("node %s asks for a message to be passed on to agent %016" PRIx64
+                 ": refused, since this agent does not lead such a group, or has not joined its term yet",
+                 from->node.name, m->to);
+    }
+    from->up->relay_refused = true;
+}
+
 /* No agent sends in the name of another, and nothing is passed on more than once: `to` must have a direct session here.
  */
 void relay_pass_on(struct peer *from, const struct wire_relay *m)
 {
     struct peer *to = peers_find(from->peers, m->to);
-    bool sent = false;
+    bool may = may_pass_on(from, m), sent = false;
 
-    if (to != NULL && to != from && to->up != NULL && !to->up->relayed) {
+    if (!may) {
+        note_refused(from, m);
+    } else if (to != NULL && to->up != NULL && !to->up->relayed) {
         send_on(to, m, &sent);
     }
     if (!sent && !m->ended) {

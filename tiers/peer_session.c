@@ -69,17 +69,30 @@ static void plan_again(struct peer *peer)
     }
 }
 
-static void plan_move_back(struct peer *peer)
+/* Many nodes may have lost the same agent, so each returns at another time. */
+void session_plan_move_back(struct peer *peer)
 {
-    peer->relay_back_ms = clock_ms() + (uint64_t)RELAY_BACK_TIMES * peer->peers->setup.timeout_ms;
+    uint64_t least_ms = (uint64_t)RELAY_BACK_TIMES * peer->peers->setup.timeout_ms;
+
+    if (peer->via != 0) {
+        peer->relay_back_ms = clock_ms() + least_ms + peers_random() % (least_ms + 1);
+    }
 }
 
 /* After an attempt through another agent. That may still be waiting for its own session with the peer. */
 static void plan_after_relay(struct peer *peer, bool ours)
 {
-    plan_move_back(peer);
-    peer->relay_failed = peer->relay_failed || (ours && clock_ms() >= peer->relay_until_ms);
+    session_plan_move_back(peer);
     plan_connect(peer, PEER_BACKOFF_MIN_MS);
+    peer->relay_failed = peer->relay_failed || (ours && peer->connect_at_ms >= peer->relay_until_ms);
+}
+
+/* The agent that relays has said that it does not reach the peer, which may have died and be restarted: all that it
+ * relays for would connect directly at once if they did not wait for its next session with the peer. A peer counts as
+ * lost after timeout_ms or later, so half of the time is left for a direct one. */
+static void await_relay(struct peer *peer)
+{
+    peer->relay_until_ms = clock_ms() + peer->peers->setup.timeout_ms / 2;
 }
 
 static struct session *session_new(struct peer *peer, uint64_t id, bool ours)
@@ -123,6 +136,9 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
     }
     peer->up = NULL;
     plan_again(peer);
+    if (session->relayed && session->control->cut) {
+        await_relay(peer);
+    }
     log_info("session with node %s ends: %s", peer->node.name, why);
     session_free(session);
     transfers_fail(peer, code, why);
@@ -140,6 +156,8 @@ static void note_address(struct session *session)
     addresses_first_round(&peer->addresses);
     peer->addresses.in_use = ADDRESS_NONE;
     if (session->relayed) {
+        check_stop(peer);
+        addresses_forget(&peer->addresses);
         return;
     }
     at = session->ours ? session->at : link_remote(session->control->conn);
@@ -167,7 +185,7 @@ static void session_up(struct session *session)
     peer->backoff_ms = PEER_BACKOFF_MIN_MS;
     session->heard_ms = clock_ms();
     peer->relay_failed = false;
-    plan_move_back(peer);
+    session_plan_move_back(peer);
     log_info("session with node %s at %s%s", peer->node.name, peer_address(peer),
              session->relayed ? ", through another node" : "");
     session_beat(peer, session->heard_ms);
@@ -188,6 +206,16 @@ static tck_status_t open_channel(struct session *session, enum wire_role role, s
     return TCK_OK;
 }
 
+/* A relayed session exists, but copies need a direct one. */
+static void log_undirect(const struct peer *peer, const char *at, const char *why)
+{
+    if (peer_lacks_direct(peer) && peers_may_complain(peer->peers)) {
+        log_warn("no copies are exchanged with node %s before there is a direct session with it, at %s: %s; check "
+                 "net_device and net_address on both nodes",
+                 peer->node.name, at, why);
+    }
+}
+
 static void give_up_making(struct session *session, const char *why)
 {
     struct peer *peer = session->peer;
@@ -201,11 +229,12 @@ static void give_up_making(struct session *session, const char *why)
     }
     snprintf(peer->trouble, sizeof(peer->trouble), "%s", why);
     if (peer->up != NULL) {
+        log_undirect(peer, session->at, why);
         peer_address_failed(peer, session->at, why); /* the agent is alive, so it is not being restarted */
     } else {
         again = peer_address_refused(peer, session->at);
     }
-    if (!again && peers_may_complain(peer->peers)) {
+    if (!again && !peer_lacks_direct(peer) && peers_may_complain(peer->peers)) {
         log_warn("no session with node %s at %s: %s", peer->node.name, session->at, why);
     }
     session_end(session, TCK_ERR_UNREACHABLE, why, true);
@@ -216,7 +245,8 @@ void session_silent(struct session *session, tck_status_t code, const char *why)
     struct peer *peer = session->peer;
     uint32_t used = peer->addresses.in_use;
 
-    if (session == peer->making && session->ours) {
+    if (session == peer->making && session->ours && !session->relayed) {
+        log_undirect(peer, session->at, why);
         peer_address_failed(peer, session->at, why);
     } else if (session == peer->up && used != ADDRESS_NONE) {
         peer_address_failed(peer, peer->list.of[used], why);

@@ -286,11 +286,11 @@ tck_status_t peers_want(struct peers *peers, const struct node_info *node, struc
     return TCK_OK;
 }
 
-/* The agent with the larger id leaves it to the other one to replace the session, for a while. */
-static void want_direct(struct peer *peer)
+/* If both agents want it, the one with the larger id leaves it to the other one to replace the session, for a while. */
+static void want_direct(struct peer *peer, bool both)
 {
     if (peer->up != NULL && peer->up->relayed) {
-        peer->connect_at_ms = clock_ms() + peer_yield_ms(peer);
+        peer->connect_at_ms = clock_ms() + (both ? peer_yield_ms(peer) : 0);
     }
 }
 
@@ -302,22 +302,32 @@ tck_status_t peers_want_via(struct peers *peers, const struct node_info *node, u
     if (status == TCK_OK && (*out)->via != via) {
         (*out)->via = via;
         (*out)->relay_until_ms = clock_ms() + peers->setup.timeout_ms;
+        session_plan_move_back(*out);
         if (via == 0) {
-            want_direct(*out);
+            want_direct(*out, true);
         }
     }
     return status;
 }
 
-tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
+tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, bool both, struct peer **out,
+                               struct error *err)
 {
     tck_status_t status = peers_want(peers, node, out, err);
 
-    if (status == TCK_OK && !(*out)->copies) {
+    if (status == TCK_OK && !((*out)->copies && both)) {
         (*out)->copies = true;
-        want_direct(*out);
+        want_direct(*out, both);
     }
     return status;
+}
+
+void peer_unwant_copies(struct peer *peer)
+{
+    peer->copies = false;
+    if (peer->up != NULL && peer->up->relayed) {
+        addresses_forget(&peer->addresses); /* no more attempts would show that they answer */
+    }
 }
 
 void peers_unwant(struct peers *peers, struct peer *peer)
@@ -325,6 +335,11 @@ void peers_unwant(struct peers *peers, struct peer *peer)
     peer->wanted = false;
     end_sessions(peer, TCK_ERR_CANCELED, "this agent is no longer needed");
     leave(peers, peer);
+}
+
+bool peer_is_wanted(const struct peer *peer)
+{
+    return peer->wanted;
 }
 
 bool peer_is_up(const struct peer *peer)
@@ -335,6 +350,19 @@ bool peer_is_up(const struct peer *peer)
 bool peer_takes_copies(const struct peer *peer)
 {
     return peer->up != NULL && !peer->up->relayed;
+}
+
+bool peer_lacks_direct(const struct peer *peer)
+{
+    return peer->up != NULL && peer->up->relayed && peer->copies;
+}
+
+const struct node_info *peer_relay(const struct peer *peer)
+{
+    bool relayed = peer->up != NULL && peer->up->relayed;
+    const struct peer *relay = relayed ? peers_find(peer->peers, peer->up->control->relay) : NULL;
+
+    return relay != NULL ? &relay->node : NULL;
 }
 
 const char *peer_trouble(const struct peer *peer)

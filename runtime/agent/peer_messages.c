@@ -374,12 +374,13 @@ static void on_down(void *ctx, struct peer *peer, const char *why)
 {
     struct agent *agent = ctx;
     struct term_context *tc = agent->term_context;
-    log_warn("node %s is down: %s", peer_node(peer)->name, why);
+    bool needed = connectivity_is_needed(agent->connectivity, peer_node(peer)->agent_id);
+    log_write(needed ? LOG_WARN : LOG_INFO, "node %s is down: %s", peer_node(peer)->name, why);
     uint32_t node = tc != NULL && !tc->closed ? rpc_node_of(tc, peer) : NONE32;
     if (node != NONE32) {
         tc->peers[node] = NULL; /* the peer tier frees it if it is no longer wanted */
         recover_node(agent->recoveries, node, false);
-        if (connectivity_is_needed(agent->connectivity, peer_node(peer)->agent_id)) {
+        if (needed) {
             trainers_node_down(tc, node, why);
         }
     }
@@ -430,6 +431,15 @@ static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *i
     struct agent *agent = ctx;
     agent->tally.pulled_bytes += item->image_bytes;
     replica_pull_done(&agent->replicas, from, item);
+}
+
+/* ---- what is passed on --------------------------------------------------------------------------------------------
+ */
+
+static bool on_relay(void *ctx, uint64_t from, uint64_t to)
+{
+    const struct agent *agent = ctx;
+    return connectivity_relays(agent->connectivity, from, to);
 }
 
 /* ---- how fast copies go ------------------------------------------------------------------------------------------ */
@@ -525,6 +535,7 @@ tck_status_t peer_messages_open(struct agent *agent, struct error *err)
         .base_bad = on_base_bad,
         .pulled = on_pull,
         .pull_done = on_pull_done,
+        .relays = on_relay,
     };
     strcpy(setup.self.name, c->node);
     strcpy(setup.self.domain, c->domain);

@@ -28,11 +28,13 @@
 
 struct connectivity {
     struct connectivity_setup needs;
-    uint64_t term;    /* the newest one joined */
-    bool has_leaders; /* its world */
+    uint64_t term; /* the newest one joined */
     size_t count, cap;
     struct node_info *nodes;
     struct id_map place_of;  /* by agent_id, in nodes */
+    struct id_map copies;    /* those of them with which copies are exchanged */
+    struct id_map led;       /* the agents that this one relays to and from the coordinator's; empty if it leads none */
+    uint64_t coordinator;    /* agent_id */
     uint64_t restarted_term; /* term since whose formation this agent has restarted without its state, so it notifies
                                 that term's nodes; 0: none */
     uint64_t gone_term;      /* the same for the agent of node `gone`, as its successor reports; 0: none */
@@ -41,10 +43,18 @@ struct connectivity {
 
 /* ---- missing sessions -------------------------------------------------------------------------------------------- */
 
-static bool is_up(const struct peers *peers, uint64_t agent_id)
+typedef bool good_fn(const struct connectivity *cn, uint64_t agent_id);
+
+static bool is_up(const struct connectivity *cn, uint64_t agent_id)
 {
-    const struct peer *peer = peers_find(peers, agent_id);
+    const struct peer *peer = peers_find(cn->needs.peers, agent_id);
     return peer != NULL && peer_is_up(peer);
+}
+
+static bool takes_copies(const struct connectivity *cn, uint64_t agent_id)
+{
+    const struct peer *peer = peers_find(cn->needs.peers, agent_id);
+    return id_map_find(&cn->copies, agent_id) == ID_MAP_NONE || (peer != NULL && peer_takes_copies(peer));
 }
 
 /* Not empty if the agent refuses the secret, in which case the network is not the cause. */
@@ -55,20 +65,32 @@ static const char *refusal(const struct peers *peers, uint64_t agent_id)
     return strstr(why, "secret") != NULL ? why : "";
 }
 
+#define NODES_TEXT_BYTES (ERROR_TEXT_BYTES - 128)
+
+/* The nodes whose sessions are not good, as text; why: "", or why the first of them refuses this agent. Returns the
+ * text's length. */
+static size_t name_nodes(const struct connectivity *cn, const struct node_info *nodes, size_t count, good_fn *is_good,
+                         char text[NODES_TEXT_BYTES], const char **why)
+{
+    const struct peers *peers = cn->needs.peers;
+    size_t used = 0;
+    *why = "";
+    for (size_t i = 0; i < count && NODES_TEXT_BYTES - used > NODE_TEXT_BYTES; i++) {
+        if (nodes[i].agent_id != peers_self(peers)->agent_id && !is_good(cn, nodes[i].agent_id)) {
+            used += (size_t)snprintf(text + used, NODES_TEXT_BYTES - used, "%s%s at %s", used ? ", " : "",
+                                     nodes[i].name, nodes[i].address);
+            *why = (*why)[0] ? *why : refusal(peers, nodes[i].agent_id);
+        }
+    }
+    return used;
+}
+
 bool connectivity_missing(const struct connectivity *cn, const struct node_info *nodes, size_t count, struct error *err)
 {
     const struct config *config = cn->needs.config;
-    const struct peers *peers = cn->needs.peers;
-    char text[ERROR_TEXT_BYTES - 128] = "";
-    const char *why = "";
-    size_t used = 0;
-    for (size_t i = 0; i < count && sizeof(text) - used > NODE_TEXT_BYTES; i++) {
-        if (nodes[i].agent_id != peers_self(peers)->agent_id && !is_up(peers, nodes[i].agent_id)) {
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s at %s", used ? ", " : "", nodes[i].name,
-                                     nodes[i].address);
-            why = why[0] ? why : refusal(peers, nodes[i].agent_id);
-        }
-    }
+    char text[NODES_TEXT_BYTES];
+    const char *why;
+    size_t used = name_nodes(cn, nodes, count, is_up, text, &why);
     if (used > 0 && why[0]) {
         (void)error_set(err, TCK_ERR_UNREACHABLE, "node %s has no session with node %.100s: %s (%s here: %.200s)",
                         config->node, text, why, config->token_file[0] ? "token_file" : "save_dir",
@@ -78,6 +100,24 @@ bool connectivity_missing(const struct connectivity *cn, const struct node_info 
                         "no session with node %s: check net_device and net_address on all nodes", text);
     }
     return used > 0;
+}
+
+/* The same of the sessions that the newest joined term needs, including that those for copies are direct. */
+static bool lacks_sessions(const struct connectivity *cn, struct error *err)
+{
+    char text[NODES_TEXT_BYTES];
+    const char *why;
+    if (connectivity_missing(cn, cn->nodes, cn->count, err)) {
+        return true;
+    }
+    if (name_nodes(cn, cn->nodes, cn->count, takes_copies, text, &why) == 0) {
+        return false;
+    }
+    (void)error_set(err, TCK_ERR_UNREACHABLE,
+                    "copies need a direct session with node %s, which is reached only through another node: check "
+                    "net_device and net_address on all nodes",
+                    text);
+    return true;
 }
 
 /* ---- required sessions ------------------------------------------------------------------------------------------- */
@@ -116,6 +156,8 @@ static void begin_term(struct connectivity *cn, uint64_t term)
         cn->restarted_term = 0;
         cn->count = 0;
         id_map_free(&cn->place_of);
+        id_map_free(&cn->copies);
+        id_map_free(&cn->led);
     }
 }
 
@@ -163,7 +205,11 @@ static void want_group(struct connectivity *cn, const struct world *world, uint3
     if (leader != NONE32) {
         want_relay(cn, &world->nodes[leader]);
     }
+    cn->coordinator = world->nodes[0].agent_id;
     for (uint32_t n = self + 1; n < self + led; n++) {
+        if (!id_map_put(&cn->led, world->nodes[n].agent_id, n)) {
+            log_error("out of memory: messages of node %s are not passed on", world->nodes[n].name);
+        }
         want_relay(cn, &world->nodes[n]);
     }
 }
@@ -177,8 +223,42 @@ void connectivity_want_world(struct connectivity *cn, const struct world *world)
     for (uint32_t n = 0; n < (leads ? world->node_count : 1); n++) {
         want_node(cn, world->term, &world->nodes[n], relay_between(cn, world, self, n));
     }
-    cn->has_leaders = tree_has_leaders(world->node_count, cn->needs.config->tree_from_nodes);
     want_group(cn, world, self);
+}
+
+static void want_copies(struct connectivity *cn, struct term_context *tc, uint32_t n)
+{
+    struct error err;
+    uint64_t agent_id = tc->world.nodes[n].agent_id;
+    if (peers_want_copies(cn->needs.peers, &tc->world.nodes[n], true, &tc->peers[n], &err) != TCK_OK) {
+        tc->peers[n] = NULL;
+    } else if (!id_map_put(&cn->copies, agent_id, n)) {
+        log_error("out of memory: joins will not wait until node %s takes copies", tc->world.nodes[n].name);
+    }
+}
+
+static bool is_of_group(const struct connectivity *cn, const struct term_context *tc, uint32_t n)
+{
+    uint32_t from = cn->needs.config->tree_from_nodes, led = tree_led(tc->world.node_count, tc->self, from);
+    return tree_leader(tc->world.node_count, tc->self, from) == n || (n > tc->self && n < tc->self + led);
+}
+
+/* A session that this term needs for no messages or copies of this node: it only serves to relay, or an earlier term
+ * has left it. What was wanted for copies then is not any more. */
+static void keep_or_end(struct connectivity *cn, struct term_context *tc, uint32_t n, enum session_use use)
+{
+    struct peer *peer = peers_find(cn->needs.peers, tc->world.nodes[n].agent_id);
+    if (peer == NULL || use == SESSION_COPIES) {
+        return;
+    }
+    peer_unwant_copies(peer);
+    if (use == SESSION_NONE && is_of_group(cn, tc, n)) {
+        tc->peers[n] = peer_is_up(peer) ? peer : NULL;
+    } else if (use == SESSION_NONE && peer_is_wanted(peer)) {
+        log_info("the session with node %s ends: term %" PRIu64 " does not need it", tc->world.nodes[n].name,
+                 tc->world.term);
+        peers_unwant(cn->needs.peers, peer);
+    }
 }
 
 void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
@@ -189,15 +269,21 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
         return;
     }
     sessions_wanted(&tc->setup, &tc->placement, tc->coordinator != NULL, wanted);
+    begin_term(cn, tc->world.term);
+    want_group(cn, &tc->world, tc->self); /* first, so that others are relayed as soon as they are wanted */
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
-        struct error err;
-        if (n == tc->self || wanted[n] == SESSION_NONE) {
+        if (n == tc->self) {
             continue;
         }
-        tc->peers[n] = want_node(cn, tc->world.term, &tc->world.nodes[n], relay_between(cn, &tc->world, tc->self, n));
-        if (wanted[n] == SESSION_COPIES &&
-            peers_want_copies(cn->needs.peers, &tc->world.nodes[n], &tc->peers[n], &err) != TCK_OK) {
-            tc->peers[n] = NULL;
+        if (cn->needs.config->tree_from_nodes > 0) {
+            keep_or_end(cn, tc, n, wanted[n]);
+        }
+        if (wanted[n] != SESSION_NONE) {
+            tc->peers[n] =
+                want_node(cn, tc->world.term, &tc->world.nodes[n], relay_between(cn, &tc->world, tc->self, n));
+        }
+        if (wanted[n] == SESSION_COPIES) {
+            want_copies(cn, tc, n);
         }
     }
     free(wanted);
@@ -205,7 +291,13 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
 
 bool connectivity_is_needed(const struct connectivity *cn, uint64_t agent_id)
 {
-    return !cn->has_leaders || id_map_find(&cn->place_of, agent_id) != ID_MAP_NONE;
+    return cn->needs.config->tree_from_nodes == 0 || id_map_find(&cn->place_of, agent_id) != ID_MAP_NONE;
+}
+
+bool connectivity_relays(const struct connectivity *cn, uint64_t a, uint64_t b)
+{
+    uint64_t member = a == cn->coordinator ? b : a;
+    return (a == cn->coordinator || b == cn->coordinator) && id_map_find(&cn->led, member) != ID_MAP_NONE;
 }
 
 const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64_t *term_out, size_t *count_out)
@@ -273,7 +365,7 @@ void connectivity_tick(struct connectivity *cn)
     for (const struct client *c = *cn->needs.clients; c != NULL && !any; c = c->next) {
         any = waits(cn, c);
     }
-    bool missing = any && connectivity_missing(cn, cn->nodes, cn->count, &err);
+    bool missing = any && lacks_sessions(cn, &err);
     bool gone = missing && cn->gone_term == cn->term;
     if (gone) {
         (void)error_set(&err, TCK_ERR_DENIED,
@@ -313,6 +405,8 @@ void connectivity_free(struct connectivity *cn)
     if (cn != NULL) {
         free(cn->nodes);
         id_map_free(&cn->place_of);
+        id_map_free(&cn->copies);
+        id_map_free(&cn->led);
         free(cn);
     }
 }

@@ -41,6 +41,9 @@ bool connectivity_missing(const struct connectivity *cn, const struct node_info 
 /* False: a session with this agent only serves to relay messages of others, so that its end is no loss for this node.
  */
 bool connectivity_is_needed(const struct connectivity *cn, uint64_t agent_id);
+/* True if this agent passes on messages between these two: one is the coordinator's of the newest joined term, and this
+ * node leads the other one. */
+bool connectivity_relays(const struct connectivity *cn, uint64_t a, uint64_t b);
 /* The nodes with which the newest joined term needs sessions. */
 const struct node_info *connectivity_nodes(const struct connectivity *cn, uint64_t *term_out, size_t *count_out);
 /* Replies to trainers whose nodes are connected, or have not connected in time. */
@@ -51,7 +54,8 @@ void connectivity_memory_lost(struct connectivity *cn, const struct world *world
 void connectivity_notify(struct connectivity *cn, struct peer *peer); /* notifies a node that is now up, if necessary */
 void connectivity_handle_gone(struct connectivity *cn, uint64_t term, const struct node_info *successor);
 
-/* Opens the sessions that this node needs in the term, and uses existing ones. */
+/* Opens the sessions that this node needs in the term, and uses existing ones. With leaders, those that only an earlier
+ * term needed are ended. */
 void connectivity_want_term(struct connectivity *cn, struct term_context *tc);
 
 #endif

@@ -306,7 +306,7 @@ static void pull(struct fetch *x)
 static void start_pull(struct fetch *x)
 {
     struct error err;
-    if (peers_want_copies(x->all->needs.peers, &x->ask.from, &x->peer, &err) != TCK_OK) {
+    if (peers_want_copies(x->all->needs.peers, &x->ask.from, false, &x->peer, &err) != TCK_OK) {
         slot_op_begin(x->all->needs.check.slot_ops);
         fetched(x, &err);
         return;

@@ -112,9 +112,11 @@ bool storage_ignored(const struct storage_op *op)
     return false;
 }
 
-tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, struct peer **out, struct error *err)
+tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, bool both, struct peer **out,
+                               struct error *err)
 {
     (void)peers, (void)node, (void)err;
+    cr_assert_not(both, "the other agent does not know of a fetch");
     *out = NULL;
     return TCK_OK;
 }

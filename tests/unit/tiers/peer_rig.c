@@ -175,6 +175,12 @@ static void on_pull_done(void *ctx, struct peer *from, const struct tier_item *i
     loop_stop(rig_loop);
 }
 
+static bool on_relays(void *ctx, uint64_t from, uint64_t to)
+{
+    const struct agent *agent = ctx;
+    return !agent->relays_nothing && from != to;
+}
+
 /* ---- agents ---- */
 
 void agent_open(struct agent *agent, uint64_t id, const char *job, uint8_t secret)
@@ -201,7 +207,8 @@ void agent_open(struct agent *agent, uint64_t id, const char *job, uint8_t secre
                                 .stored = on_stored,
                                 .base_bad = on_base_bad,
                                 .pulled = on_pulled,
-                                .pull_done = on_pull_done};
+                                .pull_done = on_pull_done,
+                                .relays = on_relays};
     struct error err;
     memset(setup.secret.bytes, secret, sizeof(setup.secret.bytes));
     snprintf(setup.self.name, sizeof(setup.self.name), "node%u", (unsigned)id);

@@ -36,6 +36,7 @@ struct agent {
     uint64_t from_base;      /* bytes of the copy that was stored last */
     struct error stored_outcome;
     bool beat_silent;
+    bool relays_nothing;
     struct tier_pace pace; /* set before agent_open */
 };
 
