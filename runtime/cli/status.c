@@ -35,12 +35,19 @@ static void write_nodes(FILE *to, const json_t *answer)
         if (strcmp(text_of(n, "state"), "lost") == 0) {
             fprintf(to, "WARNING: node %s is lost: nothing commits until it is back or the job is restarted\n",
                     text_of(n, "name"));
+        } else if (strcmp(text_of(n, "state"), "no copies") == 0) {
+            fprintf(to,
+                    "WARNING: node %s is reached only through node %s, and copies need a direct session with it: "
+                    "nothing commits until there is one. Check net_device and net_address on both\n",
+                    text_of(n, "name"), text_of(n, "through"));
         }
         write_silent_addresses(to, n);
     }
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
-        fprintf(to, "  node %-20s %-14s %-22s domain %s%s\n", text_of(n, "name"), text_of(n, "state"),
-                text_of(n, "address"), text_of(n, "domain"), flag_of(n, "coordinator") ? ", coordinator" : "");
+        const char *through = text_of(n, "through");
+        fprintf(to, "  node %-20s %-14s %-22s domain %s%s%s%s\n", text_of(n, "name"), text_of(n, "state"),
+                text_of(n, "address"), text_of(n, "domain"), flag_of(n, "coordinator") ? ", coordinator" : "",
+                through[0] != '\0' ? ", through node " : "", through);
     }
 }
 
@@ -337,7 +344,7 @@ void cli_write_status(FILE *to, const json_t *answer)
 static bool node_lost(const json_t *answer)
 {
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
-        if (strcmp(text_of(n, "state"), "lost") == 0) {
+        if (strcmp(text_of(n, "state"), "lost") == 0 || strcmp(text_of(n, "state"), "no copies") == 0) {
             return true;
         }
     }

@@ -92,6 +92,9 @@ static json_t *nodes_json(const struct peers *peers, const struct term_context *
         if (peer != NULL) {
             json_add(node, "addresses", addresses_json(peer));
         }
+        if (peer != NULL && peer_relay(peer) != NULL) {
+            json_add_str(node, "through", peer_relay(peer)->name);
+        }
         json_add_bool(node, "coordinator", n == 0);
         json_add_str(node, "state", node_state_name(report_node_state(tc, n)));
         json_add(nodes, NULL, node);

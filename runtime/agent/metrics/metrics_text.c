@@ -208,6 +208,13 @@ static void sessions(struct exposition *x, const struct report *r)
     }
 }
 
+static void sessions_relayed(struct exposition *x, const struct report *r)
+{
+    if (in_force(r)) {
+        plain(x, r->in_term.relayed);
+    }
+}
+
 static void silent_addresses(struct exposition *x, const struct report *r)
 {
     for (size_t i = 0; in_force(r) && i < REPORT_LOST_MAX && i < r->in_term.silent_count; i++) {
@@ -614,13 +621,21 @@ static const struct {
      "How long each save kept a trainer of this node from training, in the call and before the optimizer's step.",
      save_stall},
     {"tierckpt_nodes", "state", FAMILY_GAUGE,
-     "Nodes of the term, as this one sees them. Only the coordinator has connections with all of them.", nodes},
+     "Nodes of the term, as this one sees them. Only the coordinator has sessions with all of them. no copies: reached "
+     "through another node, though copies need a direct session.",
+     nodes},
     {"tierckpt_node_lost", "peer", FAMILY_GAUGE,
      "1 for each lost node that this one knows of; none is shown otherwise.", nodes_lost},
     {"tierckpt_sessions", "address", FAMILY_GAUGE,
-     "Connected nodes, by which of their addresses is in use: 1 is the first in net_device or net_address.", sessions},
+     "Nodes with a direct session, by which of their addresses is in use: 1 is the first in net_device or net_address.",
+     sessions},
+    {"tierckpt_sessions_relayed", "", FAMILY_GAUGE,
+     "Nodes whose session another node relays: they are up, and no address of theirs is in use.", sessions_relayed},
     {"tierckpt_address_silent", "peer, address", FAMILY_GAUGE,
-     "1 for each address at which a connected node does not answer; none is shown otherwise.", silent_addresses},
+     "1 for each address at which a connected node does not answer; none is shown otherwise, nor of a node whose "
+     "session "
+     "is relayed.",
+     silent_addresses},
     /* versions */
     {"tierckpt_newest_version_step", "tier", FAMILY_GAUGE,
      "Step of the newest committed version (memory) and of the newest one published in this term (storage).",

@@ -65,7 +65,7 @@ enum node_state report_node_state(const struct term_context *tc, uint32_t n)
         return NODE_SELF;
     }
     if (tc->peers[n] != NULL && peer_is_up(tc->peers[n])) {
-        return NODE_UP;
+        return peer_lacks_direct(tc->peers[n]) ? NODE_NO_COPIES : NODE_UP;
     }
     bool lost = !tc->closed && (tc->coordinator != NULL || tc->lost[n].acted);
     return lost ? NODE_LOST : NODE_NOT_CONNECTED;
@@ -87,6 +87,7 @@ static void collect_addresses(const struct term_context *tc, struct report_term 
 {
     for (uint32_t n = 0; n < tc->world.node_count; n++) {
         struct peer_reach reach[ADDRESSES_MAX];
+        t->relayed += tc->peers[n] != NULL && peer_relay(tc->peers[n]) != NULL;
         size_t count = report_node_state(tc, n) == NODE_UP ? peer_reach(tc->peers[n], reach) : 0;
         for (size_t i = 0; i < count; i++) {
             t->sessions[i] += reach[i].in_use;

@@ -22,11 +22,15 @@
 
 #define REPORT_LOST_MAX 16 /* lost nodes and silent addresses that are named; all are counted */
 
-enum node_state { NODE_SELF, NODE_UP, NODE_NOT_CONNECTED, NODE_LOST, NODE_STATES };
+/* NODE_NO_COPIES: it is reached through another node, but copies need a direct session with it. */
+enum node_state { NODE_SELF, NODE_UP, NODE_NO_COPIES, NODE_NOT_CONNECTED, NODE_LOST, NODE_STATES };
 static inline const char *node_state_name(enum node_state state)
 {
-    static const char *const names[NODE_STATES] = {
-        [NODE_SELF] = "self", [NODE_UP] = "up", [NODE_NOT_CONNECTED] = "not connected", [NODE_LOST] = "lost"};
+    static const char *const names[NODE_STATES] = {[NODE_SELF] = "self",
+                                                   [NODE_UP] = "up",
+                                                   [NODE_NO_COPIES] = "no copies",
+                                                   [NODE_NOT_CONNECTED] = "not connected",
+                                                   [NODE_LOST] = "lost"};
     return names[state];
 }
 
@@ -55,6 +59,7 @@ struct report_term {
     uint64_t nodes[NODE_STATES];
     const char *lost[REPORT_LOST_MAX];
     uint64_t sessions[ADDRESSES_MAX]; /* by the number of the other node's address */
+    uint64_t relayed;                 /* sessions that use no address */
     uint64_t silent_count;
     struct report_silent silent[REPORT_LOST_MAX];
 };
