@@ -7,6 +7,8 @@
 #include "agent/lifecycle/idle_exit.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/state/wire.h"
+#include "base/config.h"
+#include "core/tree.h"
 
 #include <inttypes.h>
 
@@ -24,28 +26,39 @@ static void leave(const struct stop_setup *stop, bool force)
     }
 }
 
-/* Only the coordinator has sessions with all nodes of the term, so it forwards the request of another node. */
-static void forward_stop(struct term_context *tc, uint32_t from, bool force)
+/* To all nodes, or to those that a leader leads. A leader exits soon after it has the message, which may be what relays
+ * that of others, so leaders get it last. */
+static void send_stop(struct term_context *tc, uint32_t from, uint32_t tree_from_nodes, bool force)
 {
     struct wire_note m = {.term = tc->world.term};
     struct writer w = writer_new(0);
-    uint16_t type = force ? WIRE_STOP_NOW : WIRE_STOP;
+    uint32_t count = tc->world.node_count, led = tree_led(count, tc->self, tree_from_nodes);
+    bool to_all = term_context_is_coordinator(tc);
     wire_note_encode(&m, &w);
-    if (!term_context_is_coordinator(tc)) {
-        rpc_send(tc, 0, type, &w);
-    }
-    for (uint32_t n = 1; term_context_is_coordinator(tc) && n < tc->world.node_count; n++) {
-        if (n != from) {
-            rpc_send(tc, n, type, &w);
+    for (uint32_t leaders = 0; leaders < 2; leaders++) {
+        for (uint32_t n = tc->self + 1; n < (to_all ? count : tc->self + led); n++) {
+            if (n != from && (tree_led(count, n, tree_from_nodes) > 1) == leaders) {
+                rpc_send(tc, n, force ? WIRE_STOP_NOW : WIRE_STOP, &w);
+            }
         }
     }
+    writer_free(&w);
+}
+
+/* Only the coordinator has sessions with all nodes of the term, so it forwards the request of another node. */
+static void ask_coordinator(struct term_context *tc, bool force)
+{
+    struct wire_note m = {.term = tc->world.term};
+    struct writer w = writer_new(0);
+    wire_note_encode(&m, &w);
+    rpc_send(tc, 0, force ? WIRE_STOP_NOW : WIRE_STOP, &w);
     writer_free(&w);
 }
 
 void stop_handle(const struct stop_setup *stop, struct term_context *tc, uint32_t from, bool force)
 {
     if (term_context_is_coordinator(tc)) {
-        forward_stop(tc, from, force);
+        send_stop(tc, from, stop->config->tree_from_nodes, force);
     }
     leave(stop, force);
 }
@@ -54,7 +67,10 @@ void stop_request(const struct stop_setup *stop, bool force)
 {
     struct term_context *tc = *stop->term;
     if (tc != NULL && !tc->closed) {
-        forward_stop(tc, tc->self, force);
+        if (!term_context_is_coordinator(tc)) {
+            ask_coordinator(tc, force);
+        }
+        send_stop(tc, tc->self, stop->config->tree_from_nodes, force);
     }
     leave(stop, force);
 }
