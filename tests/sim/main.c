@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs schedules, each in a process of its own:
  *
- *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose] [--buckets] [--archives]
- *   sim --scale NODES [--ranks RANKS_PER_NODE] [--json]
+ *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose] [TRAIT ...]
+ *   sim --scale NODES [--ranks RANKS_PER_NODE] [--leaders-from NODES] [--json]
  *
  * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
- * until the first violation. --buckets: storage is a bucket in all of them, not just in some; --archives: all of them
- * have an archive. Exit status 1 if there was a violation. */
+ * until the first violation. A TRAIT is one of all of them, not just of some: --buckets: storage is a bucket;
+ * --archives: there is an archive; --leaders: leaders relay messages. --leaders-from: tree_from_nodes of the large job,
+ * 0 for none. Exit status 1 if there was a violation. */
 #include "sim.h"
 
 #include "heap.h"
@@ -29,8 +30,8 @@
 
 struct arguments {
     const char *seeds;
-    uint64_t seed, count, jobs, scale, ranks;
-    bool verbose, keep_going, json, buckets, archives;
+    uint64_t seed, count, jobs, scale, ranks, leaders_from;
+    bool verbose, keep_going, json, buckets, archives, leaders;
 };
 
 /* Shared with the processes that run the schedules. */
@@ -95,7 +96,10 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     static const char short_times[] =
         ", \"heartbeat_ms\": 100, \"peer_timeout_ms\": 1000, \"storage_timeout_ms\": 3000, "
         "\"version_timeout_ms\": 5000, \"restore_wait_ms\": 3000, \"session_wait_ms\": 8000, \"linger_s\": 3000";
-    char text[1024], archive[160] = "";
+    char text[1024], archive[160] = "", leaders[48] = "";
+    if (sim.measure || sim_trait(TRAIT_TREE)) {
+        snprintf(leaders, sizeof(leaders), ", \"tree_from_nodes\": %u", sim.measure ? sim.leaders_from : 3);
+    }
     if (sim_trait(TRAIT_ARCHIVE)) {
         snprintf(archive, sizeof(archive),
                  ", \"archive_dir\": \"" ARCHIVE_DIR "\", \"save_archive_interval\": %u, \"max_archive_num\": %u",
@@ -108,11 +112,7 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
              sim_trait(TRAIT_PRESSURE) ? "on" : "off", hasty ? short_times : "",
              sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",
              sim_trait(TRAIT_SPREADS) ? ", \"restore_spread\": \"oob\", \"restore_spread_timeout_ms\": 2000" : "",
-             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "",
-             sim.measure             ? ", \"tree_from_nodes\": 64"
-             : sim_trait(TRAIT_TREE) ? ", \"tree_from_nodes\": 3"
-                                     : "",
-             archive);
+             sim_trait(TRAIT_BUCKET) ? ", \"audit_file_path\": \"/dev/null\"" : "", leaders, archive);
     hosts_make(hosts, text);
 }
 
@@ -160,6 +160,8 @@ static void child(uint64_t seed, const struct arguments *a)
     snprintf(sim.save_dir, sizeof(sim.save_dir), SAVE_DIR);
     sim.buckets = a->buckets;
     sim.archives = a->archives;
+    sim.leaders = a->leaders;
+    sim.leaders_from = (uint32_t)a->leaders_from;
     if (a->scale > 0) {
         scale_run((uint32_t)a->scale, (uint32_t)a->ranks, a->json);
     } else {
@@ -238,24 +240,25 @@ static bool run_jobs(const struct arguments *a)
 
 static bool parse(int argc, char **argv, struct arguments *a)
 {
-    uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks};
-    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON, BUCKETS, ARCHIVES };
+    uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks, &a->leaders_from};
+    enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON, BUCKETS, ARCHIVES, LEADERS };
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 0},      {"count", required_argument, NULL, 1},
-        {"jobs", required_argument, NULL, 2},      {"scale", required_argument, NULL, 3},
-        {"ranks", required_argument, NULL, 4},     {"seeds", required_argument, NULL, SEEDS},
-        {"verbose", no_argument, NULL, VERBOSE},   {"keep-going", no_argument, NULL, KEEP_GOING},
-        {"json", no_argument, NULL, JSON},         {"buckets", no_argument, NULL, BUCKETS},
-        {"archives", no_argument, NULL, ARCHIVES}, {0}};
+        {"seed", required_argument, NULL, 0},          {"count", required_argument, NULL, 1},
+        {"jobs", required_argument, NULL, 2},          {"scale", required_argument, NULL, 3},
+        {"ranks", required_argument, NULL, 4},         {"leaders-from", required_argument, NULL, 5},
+        {"seeds", required_argument, NULL, SEEDS},     {"verbose", no_argument, NULL, VERBOSE},
+        {"keep-going", no_argument, NULL, KEEP_GOING}, {"json", no_argument, NULL, JSON},
+        {"buckets", no_argument, NULL, BUCKETS},       {"archives", no_argument, NULL, ARCHIVES},
+        {"leaders", no_argument, NULL, LEADERS},       {0}};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option < 0 || option > ARCHIVES) {
+        if (option < 0 || option > LEADERS) {
             return false;
         } else if (option < SEEDS) {
             *numbers[option] = strtoull(optarg, NULL, 10);
         } else if (option == SEEDS) {
             a->seeds = optarg;
         } else {
-            bool *const flags[] = {&a->verbose, &a->keep_going, &a->json, &a->buckets, &a->archives};
+            bool *const flags[] = {&a->verbose, &a->keep_going, &a->json, &a->buckets, &a->archives, &a->leaders};
             *flags[option - VERBOSE] = true;
         }
     }
@@ -271,13 +274,13 @@ static double seconds(void)
 
 int main(int argc, char **argv)
 {
-    struct arguments a = {.seed = 1, .count = 1, .jobs = 1, .ranks = 8};
+    struct arguments a = {.seed = 1, .count = 1, .jobs = 1, .ranks = 8, .leaders_from = 64};
     if (!parse(argc, argv, &a)) {
         fprintf(
             stderr,
             "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose] [--buckets] "
-            "[--archives]\n"
-            "       sim --scale NODES [--ranks RANKS_PER_NODE] [--json]\n",
+            "[--archives] [--leaders]\n"
+            "       sim --scale NODES [--ranks RANKS_PER_NODE] [--leaders-from NODES] [--json]\n",
             JOBS_MAX);
         return 2;
     }

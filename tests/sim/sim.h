@@ -72,9 +72,11 @@ struct sim {
     uint32_t host_count;
     struct host *current; /* whose code runs */
     bool verbose, measure;
-    bool buckets;  /* TRAIT_BUCKET in every schedule */
-    bool archives; /* TRAIT_ARCHIVE in every schedule */
-    bool ended;    /* the schedule is over */
+    bool buckets;          /* TRAIT_BUCKET in every schedule */
+    bool archives;         /* TRAIT_ARCHIVE in every schedule */
+    bool leaders;          /* TRAIT_TREE in every schedule */
+    uint32_t leaders_from; /* of a job that is measured: tree_from_nodes */
+    bool ended;            /* the schedule is over */
     char violation[1024];
     char save_dir[256];
     struct counts sum;

@@ -62,7 +62,7 @@ bool sim_trait(enum trait trait)
     if (sim.measure) {
         return trait == TRAIT_CATALOG; /* as in a real job without faults */
     }
-    if (trait == TRAIT_ARCHIVE && sim.archives) {
+    if ((trait == TRAIT_ARCHIVE && sim.archives) || (trait == TRAIT_TREE && sim.leaders)) {
         return true;
     }
     if (trait == TRAIT_BUCKET && (sim.buckets || !bucket_is_built)) {
