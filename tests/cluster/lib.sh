@@ -117,9 +117,11 @@ wait_for() {
     done
 }
 
+# With TCK_TREE=3 or so, worlds of so many nodes have leaders that relay, unless the test says when they have.
+with_tree() { [ -z "${TCK_TREE:-}" ] || [[ $settings == *tree_from_nodes* ]] || echo ",\"tree_from_nodes\":$TCK_TREE"; }
 node_json() { # NODE
     printf '{"job":"%s","node":"%s","runtime_dir":"%s","save_dir":"%s","linger_s":%s,"memory_cap_bytes":"%s","save_mem_interval":%s,"save_storage_interval":%s,"log_level":3,"run_id":"%s"%s}' \
-        "$job" "$1" "${runtime_dir:-$work/run}" "$save_dir" "$linger_s" "$memory_cap" "$mem_interval" "$storage_interval" "$run_id" "$settings"
+        "$job" "$1" "${runtime_dir:-$work/run}" "$save_dir" "$linger_s" "$memory_cap" "$mem_interval" "$storage_interval" "$run_id" "$settings$(with_tree)"
 }
 
 # begin WORLD: a new launch; ranks of it are started with `run_on`.
