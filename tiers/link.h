@@ -45,6 +45,12 @@ must_check tck_status_t link_connect(struct link *link, const char *address, siz
                                      struct link_conn **out, struct error *err);
 /* The host at the other end of a connection that was accepted: one of its addresses, with some port; "": unknown. */
 const char *link_remote(struct link_conn *conn);
+/* How a connection is made, as far as it is known; "": unknown. */
+struct link_route {
+    char transports[128]; /* transport and device: "tcp/eth0", "rc_mlx5/mlx5_0:1", with blanks between several */
+    char local[ADDRESS_TEXT], remote[ADDRESS_TEXT];
+};
+void link_route(const struct link_conn *conn, struct link_route *out);
 void link_set_user(struct link_conn *conn, void *user);
 void *link_user(const struct link_conn *conn);
 /* Forced: pending pushes end with false. Once they have ended, there are no more callbacks for this conn. */

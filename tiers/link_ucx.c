@@ -9,11 +9,13 @@
 #include "base/log.h"
 #include "tiers/link_address.h"
 #include "tiers/link_conn.h"
+#include "tiers/link_lanes.h"
 #include "tiers/link_log.h"
 #include "tiers/link_mark.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -303,6 +305,47 @@ const char *link_remote(struct link_conn *conn)
         conn->peer = address.sin_addr;
     }
     return conn->remote;
+}
+
+static void print_address(const struct sockaddr_storage *from, char out[ADDRESS_TEXT])
+{
+    struct sockaddr_in address;
+
+    if (from->ss_family == AF_INET) {
+        memcpy(&address, from, sizeof(address));
+        link_address_print(&address, out);
+    }
+}
+
+static void name_transports(const struct link_conn *conn, char *out, size_t cap)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *to = open_memstream(&text, &len);
+
+    if (to == NULL) {
+        return;
+    }
+    ucp_ep_print_info(conn->ep, to);
+    if (fclose(to) == 0) {
+        link_lanes(text, out, cap);
+    }
+    free(text);
+}
+
+void link_route(const struct link_conn *conn, struct link_route *out)
+{
+    ucp_ep_attr_t attr = {.field_mask = UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR | UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR};
+
+    memset(out, 0, sizeof(*out));
+    if (conn->dead || conn->closed) {
+        return;
+    }
+    if (ucp_ep_query(conn->ep, &attr) == UCS_OK) {
+        print_address(&attr.local_sockaddr, out->local);
+        print_address(&attr.remote_sockaddr, out->remote);
+    }
+    name_transports(conn, out->transports, sizeof(out->transports));
 }
 
 void link_set_user(struct link_conn *conn, void *user)

@@ -17,6 +17,7 @@
 #include "base/address_list.h"
 #include "base/secret.h"
 #include "tiers/link.h"
+#include "tiers/rate_meter.h"
 #include "tiers/tier.h"
 
 struct peers;
@@ -145,5 +146,13 @@ must_check tck_status_t peer_put(struct peer *peer, uint64_t term, const struct 
 void peer_cancel_put(struct peer *peer, uint64_t term, struct version version, struct hash128 shard);
 must_check tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done,
                                  void *ctx, struct error *err);
+
+typedef void peer_measured_fn(void *ctx, const struct rate *rate, const struct error *outcome);
+/* Measures how fast this agent sends to the peer: at most METER_BYTES, for METER_NS, and for 5 s with all else. done as
+ * in tier.h. TCK_ERR_BUSY, from here or as the outcome: one of the two agents is copying or measuring, so it can be
+ * tried again. TCK_ERR_NOENT: the peer is relayed and carries no copies. */
+must_check tck_status_t peer_measure(struct peer *peer, peer_measured_fn *done, void *ctx, struct error *err);
+/* By which way copies are sent to it. False: there is no direct session. */
+bool peer_route(const struct peer *peer, struct link_route *out);
 
 #endif

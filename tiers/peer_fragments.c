@@ -25,6 +25,9 @@ static tck_status_t dispatch(struct peer *peer, const struct wire_part *whole)
     if (peer->up->relayed && whole->kind <= WIRE_READY) {
         return TCK_ERR_PROTO; /* nothing that begins a transfer comes over a session that carries no copies */
     }
+    if (whole->kind >= WIRE_MEASURE) {
+        return peer->up->relayed ? TCK_ERR_PROTO : measure_handle_message(peer, whole->kind, whole->data, whole->len);
+    }
     return transfer_handle_message(peer, whole->kind, whole->data, whole->len);
 }
 

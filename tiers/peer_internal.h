@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shared by the files of the peer tier. Each calls only those above it in this list: peer_list.c, peer_send.c,
  * peer_pending.c (connections), peer_relay.c, peer_check.c (addresses), the transfers (peer_transfer.h),
- * peer_fragments.c (receiving), peer_session.c (handshake, sessions), peer_transfer_late.c, peers.c (the set of peers
- * and its clock). */
+ * peer_measure.c, peer_fragments.c (receiving), peer_session.c (handshake, sessions), peer_transfer_late.c, peers.c
+ * (the set of peers and its clock). */
 #ifndef TCK_TIERS_PEER_INTERNAL_H
 #define TCK_TIERS_PEER_INTERNAL_H
 
@@ -76,7 +76,7 @@ struct peer {
     uint64_t check_at_ms, check_deadline_ms;
     bool check_broke;           /* the last check did; it counts only if the next one does, too */
     uint32_t pushing;           /* chunks in flight to it */
-    uint32_t transfer_count;    /* transfers that have not had their last callback */
+    uint32_t transfer_count;    /* transfers and measurements that have not had their last callback */
     uint64_t progress_ms;       /* when a transfer with it last made progress */
     char trouble[PEER_TROUBLE]; /* why the last attempt to make a session failed; "" */
     struct peer *next;          /* in peers->leaving */
@@ -100,6 +100,8 @@ struct peers {
     struct transfer *transfers; /* oldest first */
     struct transfer **transfers_end;
     struct crc_job *jobs;
+    struct measure *measuring; /* of this agent: how fast it sends; NULL: none */
+    struct measure *measured;  /* of another one, which sends to this one; the same */
     uint64_t last_token;
     bool ended_any; /* a transfer may be ready for its last callback */
 };
@@ -182,6 +184,23 @@ void check_tick(struct peer *peer, uint64_t now_ms);
 void check_message(struct channel *channel, const void *data, size_t len);
 void check_broke(struct channel *channel, const char *why);
 void check_stop(struct peer *peer);
+
+/* ---- peer_measure.c ---- */
+
+/* WIRE_MEASURE, WIRE_MEASURED or WIRE_MEASURE_END, of a direct session. */
+must_check tck_status_t measure_handle_message(struct peer *peer, enum wire_kind kind, const void *data, size_t len);
+/* Whether this chunk was sent for a measurement; then the two below take it, as those of transfers. */
+bool measure_owns_chunk(const struct peers *peers, const void *header, size_t header_len);
+void *measure_chunk(struct peers *peers, const struct link_conn *conn, const void *header, size_t header_len,
+                    size_t len);
+void measure_chunk_done(struct peers *peers, const void *header, size_t header_len, bool ok);
+/* Fails those with this peer. */
+void measures_fail(const struct peer *peer, tck_status_t code, const char *why);
+/* Runs the last callback of those that have ended, outside of any call. */
+void measures_finish(struct peers *peers);
+/* Ends those that take too long. Returns a peer whose session has to end, since nothing else ends what is in flight, or
+ * NULL. */
+struct peer *measures_expire(const struct peers *peers, uint64_t now_ms);
 
 /* ---- peer_fragments.c ---- */
 

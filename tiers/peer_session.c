@@ -142,6 +142,7 @@ void session_end(struct session *session, tck_status_t code, const char *why, bo
     log_info("session with node %s ends: %s", peer->node.name, why);
     session_free(session);
     transfers_fail(peer, code, why);
+    measures_fail(peer, code, why);
     if (!quiet) {
         peers->setup.down(peers->setup.ctx, peer, why);
     }

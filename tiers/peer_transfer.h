@@ -91,7 +91,8 @@ void transfer_copy_base(struct transfer *transfer);
 
 /* ---- peer_transfer_send.c ---- */
 
-/* If the message is lost with its session, the session's end fails the transfer. */
+/* Frees what w holds. If the message is lost with its session, the session's end fails the transfer. */
+void transfer_send(struct peer *peer, enum wire_kind kind, struct writer *w);
 void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token, tck_status_t code, const char *text);
 void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root);
 void transfer_send_grant(const struct transfer *transfer);

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static void send_writer(struct peer *peer, enum wire_kind kind, struct writer *w)
+void transfer_send(struct peer *peer, enum wire_kind kind, struct writer *w)
 {
     if (w->failed) {
         log_warn("no memory for a message to node %s", peer->node.name);
@@ -22,7 +22,7 @@ void transfer_send_end(struct peer *peer, enum wire_kind kind, uint64_t to_token
 
     snprintf(end.error.text, sizeof(end.error.text), "%s", text);
     wire_end_encode(&end, &w);
-    send_writer(peer, kind, &w);
+    transfer_send(peer, kind, &w);
 }
 
 void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root)
@@ -30,7 +30,7 @@ void transfer_send_ack(struct peer *peer, uint64_t to_token, struct hash128 root
     struct writer w = writer_new(0);
 
     wire_ack_encode(&(struct wire_ack){.to_token = to_token, .root = root}, &w);
-    send_writer(peer, WIRE_ACK, &w);
+    transfer_send(peer, WIRE_ACK, &w);
 }
 
 void transfer_send_grant(const struct transfer *transfer)
@@ -41,7 +41,7 @@ void transfer_send_grant(const struct transfer *transfer)
                                            .from_token = transfer->token,
                                            .has_base = transfer->has_base},
                       &w);
-    send_writer(transfer->peer, WIRE_GRANT, &w);
+    transfer_send(transfer->peer, WIRE_GRANT, &w);
 }
 
 /* Of a put whose version is over. */
@@ -55,7 +55,7 @@ void transfer_send_copied(const struct transfer *transfer)
     struct writer w = writer_new(0);
 
     wire_copied_encode(&(struct wire_copied){.to_token = transfer->remote_token, .bytes = transfer->copied}, &w);
-    send_writer(transfer->peer, WIRE_COPIED, &w);
+    transfer_send(transfer->peer, WIRE_COPIED, &w);
 }
 
 void transfer_send_want(const struct transfer *transfer, uint32_t chunk)
@@ -63,7 +63,7 @@ void transfer_send_want(const struct transfer *transfer, uint32_t chunk)
     struct writer w = writer_new(0);
 
     wire_chunk_encode(&(struct wire_chunk){.to_token = transfer->remote_token, .index = chunk}, &w);
-    send_writer(transfer->peer, WIRE_WANT, &w);
+    transfer_send(transfer->peer, WIRE_WANT, &w);
 }
 
 void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind)
@@ -80,5 +80,5 @@ void transfer_send_copy(const struct transfer *transfer, enum wire_kind kind)
     if (kind != WIRE_PULL) {
         wire_crcs_encode(transfer->item.crcs, chunk_count(transfer->offer.image_bytes), &w);
     }
-    send_writer(transfer->peer, kind, &w);
+    transfer_send(transfer->peer, kind, &w);
 }

@@ -10,7 +10,7 @@
 #include "base/schema.h"
 #include "tiers/peer.h"
 
-#define PEER_FORMAT        15
+#define PEER_FORMAT        16
 #define WIRE_MAGIC         UINT32_C(0x70636b74)    /* "tkcp" */
 #define WIRE_PART_BYTES    (LINK_MESSAGE_MAX - 64) /* of payload in one part */
 #define WIRE_IMAGE_MAX     (UINT64_C(1) << 45)     /* so that its CRC table fits PEER_MESSAGE_MAX */
@@ -36,6 +36,10 @@ enum wire_kind {
     WIRE_COPIED,    /* struct wire_copied: how far the receiver has come with what it copies from the base */
     WIRE_WANT,      /* struct wire_chunk: this chunk is damaged in the receiver's base, so it has to be sent, too */
     WIRE_RELAY,     /* struct wire_relay: for another agent, or from one */
+    /* of a direct session, to measure how fast it is: peer_measure.c */
+    WIRE_MEASURE,     /* struct wire_measure: asks to receive what is sent for that */
+    WIRE_MEASURED,    /* struct wire_measure: it can be sent; then, how much has arrived */
+    WIRE_MEASURE_END, /* struct wire_end: it is over, was refused or given up */
 };
 
 enum wire_role { WIRE_CONTROL = 1, WIRE_BULK };
@@ -95,11 +99,11 @@ SCHEMA_STRUCT(wire_proof, PEER_PROOF_FIELDS)
     F(str, job, CONFIG_NAME)
 SCHEMA_STRUCT(wire_mismatch, PEER_MISMATCH_FIELDS)
 
-#define PEER_PART_FIELDS(F)                         \
-    F(choice, enum wire_kind, kind, WIRE_RELAY + 1) \
-    F(u16, type)  /* of a WIRE_MESSAGE */           \
-    F(u32, total) /* of the whole payload */        \
-    F(u32, offset)                                  \
+#define PEER_PART_FIELDS(F)                               \
+    F(choice, enum wire_kind, kind, WIRE_MEASURE_END + 1) \
+    F(u16, type)  /* of a WIRE_MESSAGE */                 \
+    F(u32, total) /* of the whole payload */              \
+    F(u32, offset)                                        \
     F(rest, uint8_t, data, len)
 SCHEMA_STRUCT(wire_part, PEER_PART_FIELDS)
 
@@ -160,6 +164,12 @@ SCHEMA_STRUCT(wire_chunk, PEER_CHUNK_FIELDS)
     F(u64, bytes) /* so far */
 SCHEMA_STRUCT(wire_copied, PEER_COPIED_FIELDS)
 
+#define PEER_MEASURE_FIELDS(F) \
+    F(u64, to_token)           \
+    F(u64, from_token)         \
+    F(u64, bytes) /* received so far */
+SCHEMA_STRUCT(wire_measure, PEER_MEASURE_FIELDS)
+
 enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
 
 /* M(name, fields, what must hold): struct wire_name with wire_name_encode, wire_name_decode and wire_name_free. */
@@ -175,7 +185,8 @@ enum { WIRE_CHUNK_BYTES = SCHEMA_LEAST_BYTES(PEER_CHUNK_FIELDS) }; /* of each */
     M(end, PEER_END_FIELDS, schema_any)                     \
     M(relay, PEER_RELAY_FIELDS, schema_any)                 \
     M(chunk, PEER_CHUNK_FIELDS, schema_any)                 \
-    M(copied, PEER_COPIED_FIELDS, schema_any)
+    M(copied, PEER_COPIED_FIELDS, schema_any)               \
+    M(measure, PEER_MEASURE_FIELDS, schema_any)
 #define PEER_DECLARE(name, FIELDS, is_valid) SCHEMA_DECLARE(wire_##name)
 PEER_MESSAGES(PEER_DECLARE)
 #undef PEER_DECLARE

@@ -118,6 +118,16 @@ static void discount_pause(struct peers *peers, uint64_t now_ms)
     }
 }
 
+static void expire_measures(struct peers *peers, uint64_t now_ms)
+{
+    struct peer *stuck = measures_expire(peers, now_ms);
+
+    if (stuck != NULL) {
+        log_warn("node %s: a measurement makes no progress, the session ends", stuck->node.name);
+        session_silent(stuck->up, TCK_ERR_TIMEDOUT, "a measurement made no progress");
+    }
+}
+
 static void on_tick(void *ctx)
 {
     struct peers *peers = ctx;
@@ -126,6 +136,7 @@ static void on_tick(void *ctx)
     discount_pause(peers, now_ms);
     strangers_expire(peers, now_ms);
     transfers_expire(peers, now_ms);
+    expire_measures(peers, now_ms);
     /* A callback may remove peers; one that moves to an index already passed waits for the next tick. */
     for (size_t i = 0; i < peers->count; i++) {
         tick_peer(peers->list[i], now_ms);
@@ -138,8 +149,26 @@ static bool on_poll(void *ctx)
 
     bool worked = transfers_finish(peers);
 
+    measures_finish(peers);
     sweep_leaving(peers);
     return worked;
+}
+
+/* ---- chunks ---- */
+
+static void *on_chunk(void *ctx, struct link_conn *conn, const void *header, size_t header_len, size_t len)
+{
+    return measure_owns_chunk(ctx, header, header_len) ? measure_chunk(ctx, conn, header, header_len, len)
+                                                       : transfer_chunk(ctx, conn, header, header_len, len);
+}
+
+static void on_chunk_done(void *ctx, struct link_conn *conn, const void *header, size_t header_len, bool ok)
+{
+    if (measure_owns_chunk(ctx, header, header_len)) {
+        measure_chunk_done(ctx, header, header_len, ok);
+    } else {
+        transfer_chunk_done(ctx, conn, header, header_len, ok);
+    }
 }
 
 /* ---- interface ---- */
@@ -154,8 +183,8 @@ static tck_status_t open_link(struct peers *peers, struct error *err)
                                .ctx = peers,
                                .accepted = channel_accepted,
                                .message = session_message,
-                               .chunk = transfer_chunk,
-                               .chunk_done = transfer_chunk_done,
+                               .chunk = on_chunk,
+                               .chunk_done = on_chunk_done,
                                .down = session_conn_down};
     tck_status_t status = link_new(&setup, &peers->link, err);
 
@@ -240,6 +269,7 @@ void peers_free(struct peers *peers)
     link_free(peers->link);
     transfers_join(peers);
     transfers_finish(peers);
+    measures_finish(peers);
     sweep_leaving(peers);
     secret_wipe(&peers->setup.secret);
     free(peers->list);
@@ -363,6 +393,15 @@ const struct node_info *peer_relay(const struct peer *peer)
     const struct peer *relay = relayed ? peers_find(peer->peers, peer->up->control->relay) : NULL;
 
     return relay != NULL ? &relay->node : NULL;
+}
+
+bool peer_route(const struct peer *peer, struct link_route *out)
+{
+    if (!peer_takes_copies(peer)) {
+        return false;
+    }
+    link_route(peer->up->bulk->conn, out);
+    return true;
 }
 
 const char *peer_trouble(const struct peer *peer)

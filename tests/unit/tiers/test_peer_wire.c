@@ -174,7 +174,7 @@ Test(peer_wire, parts_lie_inside_their_message)
     cr_expect_eq(part(WIRE_MESSAGE, 64, 10, 0), TCK_ERR_PROTO);
     cr_expect_eq(part(WIRE_MESSAGE, PEER_MESSAGE_MAX + 1, 0, 64), TCK_ERR_PROTO);
     cr_expect_eq(part(WIRE_HELLO, 64, 0, 64), TCK_ERR_PROTO);
-    cr_expect_eq(part(WIRE_RELAY + 1, 64, 0, 64), TCK_ERR_PROTO);
+    cr_expect_eq(part(WIRE_MEASURE_END + 1, 64, 0, 64), TCK_ERR_PROTO);
 }
 
 Test(peer_wire, ends_carry_only_real_errors)

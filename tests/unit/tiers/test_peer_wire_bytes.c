@@ -23,7 +23,7 @@ Test(peer_wire_bytes, hello)
     struct wire_hello m = {.format = PEER_FORMAT, .job = "train", .role = WIRE_BULK, .session = 5, .node = NODE};
     memset(m.nonce, 0xa5, sizeof(m.nonce));
     BYTES(hello, &m,
-          "01746b63700f000500747261696e02050000000000000006000000000000000100610100720300783a31a5a5"
+          "01746b637010000500747261696e02050000000000000006000000000000000100610100720300783a31a5a5"
           "a5a5a5a5a5a5a5a5a5a5a5a5a5a5");
 }
 
@@ -121,4 +121,10 @@ Test(peer_wire_bytes, chunk)
 Test(peer_wire_bytes, copied)
 {
     BYTES(copied, (&(struct wire_copied){.to_token = 1, .bytes = 0x400000}), "01000000000000000000400000000000");
+}
+
+Test(peer_wire_bytes, measure)
+{
+    BYTES(measure, (&(struct wire_measure){.to_token = 1, .from_token = 0x1234567890, .bytes = 0x400000}),
+          "010000000000000090785634120000000000400000000000");
 }
