@@ -36,6 +36,7 @@ struct cli {
     bool wait;
     bool markdown;
     bool force;
+    bool network;
     uint32_t keep;
     bool keep_given;
     uint64_t step; /* TCK_NEWEST: none given */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt doctor: checks this machine and, inside a job, finds launcher settings that are known to break recovery. */
 #include "cli/doctor_bucket.h"
+#include "cli/doctor_network.h"
+#include "cli/doctor_report.h"
 #include "cli/storage.h"
 
 #include "base/address_list.h"
@@ -24,28 +26,6 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-enum verdict { GOOD, NOTE, BAD };
-
-struct report {
-    bool silent; /* nothing is printed */
-    json_t *list;
-    uint32_t bad;
-};
-
-static void tell(struct report *report, enum verdict verdict, const char *what, const char *detail)
-{
-    static const char *const words[] = {[GOOD] = "good", [NOTE] = "note", [BAD] = "BAD"};
-    report->bad += verdict == BAD;
-    if (!report->silent) {
-        printf("%-5s %-18s %s\n", words[verdict], what, detail);
-    }
-    json_t *item = json_object();
-    json_add_str(item, "verdict", words[verdict]);
-    json_add_str(item, "what", what);
-    json_add_str(item, "detail", detail);
-    json_add(report->list, NULL, item);
-}
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
@@ -531,6 +511,9 @@ int cli_doctor(const struct cli *cli)
     check_memory(&report, &cli->config);
     check_network(&report, &cli->config);
     check_paths(&report, cli);
+    if (cli->network) {
+        doctor_network(cli, &report);
+    }
     check_ucx(&report);
     check_storage_in_time(&report, cli);
     check_grace(&report, cli);
@@ -538,6 +521,9 @@ int cli_doctor(const struct cli *cli)
     json_t *answer = json_object();
     json_add_bool(answer, "ok", report.bad == 0);
     json_add(answer, "checks", report.list);
+    if (report.peers != NULL) {
+        json_add(answer, "peers", report.peers);
+    }
     (void)cli_json(cli, answer);
     json_free(answer);
     return report.bad == 0 ? 0 : 1;

@@ -40,7 +40,9 @@ static const struct {
      "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
     {"top", cli_top, 0, false, "", "the status of the job, renewed each second, with rates (q: quit)"},
     {"tune", cli_tune, 0, false, "npLy", "the intervals that cost the running training least"},
-    {"doctor", cli_doctor, 0, true, "", "check this machine, and launcher settings that are known to break recovery"},
+    {"doctor", cli_doctor, 0, true, "R",
+     "check this machine, and launcher settings that are known to break recovery (--network: and measure how fast\n"
+     "           the agent sends to the other nodes)"},
 };
 
 static void usage(FILE *to)
@@ -59,7 +61,8 @@ static void usage(FILE *to)
         "  --job NAME     the job, if several have agents here\n"
         "  --node NAME    the node, if several have agents here\n"
         "  --json         print one JSON object\n"
-        "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE, --markdown, --force: see the commands\n"
+        "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE, --markdown, --force, --network: see the\n"
+        "                 commands\n"
         "  --help, --version\n"
         "\n"
         "export, of the newest published version or of --step N:\n"
@@ -198,6 +201,9 @@ static int take(struct cli *cli, struct arguments *a, int option)
     case 'm':
         cli->markdown = true;
         return 0;
+    case 'R':
+        cli->network = true;
+        return 0;
     case 'w':
         cli->wait = true;
         return 0;
@@ -238,6 +244,7 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
                                             {"set", required_argument, NULL, 'S'},
                                             {"markdown", no_argument, NULL, 'm'},
                                             {"force", no_argument, NULL, 'f'},
+                                            {"network", no_argument, NULL, 'R'},
                                             {"step", required_argument, NULL, 's'},
                                             {"keep", required_argument, NULL, 'k'},
                                             {"version", no_argument, NULL, 'v'},
@@ -279,7 +286,7 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
                    {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
                    {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"},
                    {'a', "--names"},   {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'L', "--memory-mtbf"},
-                   {'y', "--why"}};
+                   {'y', "--why"},     {'R', "--network"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] &&
             strchr(commands[command].options, special[i].letter) == NULL) {

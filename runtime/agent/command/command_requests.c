@@ -681,6 +681,77 @@ static void do_stop(struct agent *agent, struct client *client, const json_t *re
     reply(client, json);
 }
 
+/* ---- measure ------------------------------------------------------------------------------------------------- */
+
+struct measure_request {
+    struct agent *agent;
+    uint64_t client; /* ids: both may be gone when the result is there */
+    uint64_t agent_id;
+};
+
+static void add_route(json_t *json, const struct peer *peer)
+{
+    struct link_route route;
+    if (peer != NULL && peer_route(peer, &route)) {
+        json_add_str(json, "transports", route.transports);
+        json_add_str(json, "from", route.local);
+        json_add_str(json, "to", route.remote);
+    }
+}
+
+static void on_measured(void *ctx, const struct rate *rate, const struct error *outcome)
+{
+    struct measure_request *request = ctx;
+    const struct agent *agent = request->agent;
+    struct client *client = client_by_id(agent->clients, request->client);
+    const struct peer *peer = peers_find(agent->peers, request->agent_id);
+    free(request);
+    if (client == NULL) {
+        return;
+    }
+    if (outcome->code != TCK_OK) {
+        reply_error(client, outcome);
+        return;
+    }
+    json_t *json = success_json();
+    json_add_u64(json, "bytes", rate->bytes);
+    json_add_u64(json, "ns", rate->ns);
+    add_route(json, peer);
+    reply(client, json);
+}
+
+/* The agent of this node of the term; NULL: unknown, or this agent has no need of a session with it. */
+static struct peer *peer_named(const struct agent *agent, const char *name)
+{
+    const struct term_context *tc = agent->term_context;
+    for (uint32_t n = 0; name != NULL && tc != NULL && n < tc->world.node_count; n++) {
+        if (n != tc->self && strcmp(tc->world.nodes[n].name, name) == 0) {
+            return peers_find(agent->peers, tc->world.nodes[n].agent_id);
+        }
+    }
+    return NULL;
+}
+
+static void do_measure(struct agent *agent, struct client *client, const json_t *request)
+{
+    const char *name = json_str(json_get(request, "node"));
+    struct peer *peer = peer_named(agent, name);
+    struct measure_request *r = calloc(1, sizeof(*r));
+    struct error err;
+    (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
+    if (peer == NULL) {
+        (void)error_set(&err, TCK_ERR_NOENT, "node %s has no session with node %s and needs none", agent->config.node,
+                        name != NULL ? name : "(none named)");
+    } else if (r != NULL) {
+        *r = (struct measure_request){.agent = agent, .client = client->id, .agent_id = peer_node(peer)->agent_id};
+        if (peer_measure(peer, on_measured, r, &err) == TCK_OK) {
+            return;
+        }
+    }
+    free(r);
+    reply_error(client, &err);
+}
+
 static void do_config(struct agent *agent, struct client *client, const json_t *request)
 {
     (void)request;
@@ -693,8 +764,9 @@ static const struct {
     const char *op;
     void (*fn)(struct agent *agent, struct client *client, const json_t *request);
 } operations[] = {
-    {"status", do_status}, {"ls", do_ls},       {"verify", do_verify}, {"catalog", do_catalog}, {"show", do_show},
-    {"plan", do_plan},     {"drain", do_drain}, {"set", do_set},       {"config", do_config},   {"stop", do_stop},
+    {"status", do_status}, {"ls", do_ls},     {"verify", do_verify},   {"catalog", do_catalog},
+    {"show", do_show},     {"plan", do_plan}, {"drain", do_drain},     {"set", do_set},
+    {"config", do_config}, {"stop", do_stop}, {"measure", do_measure},
 };
 
 void control_request(struct agent *agent, struct client *client, const uint8_t *payload, size_t len)
