@@ -172,13 +172,20 @@ static bool do_file(const char *path)
 
 static bool do_noise(const char *path)
 {
-    off_t size = size_of(path);
-    uint32_t state = 12345;
-    for (off_t at = 0; !is_dir(path) && at < size; at += 4) {
-        state = state * 1664525u + 1013904223u;
-        overwrite(path, at, &state, size - at < 4 ? (size_t)(size - at) : 4);
+    off_t size = is_dir(path) ? 0 : size_of(path);
+    if (size <= 0) {
+        return false;
     }
-    return !is_dir(path) && size > 0 && size < 1 << 20;
+    uint8_t *noise = malloc((size_t)size);
+    uint32_t state = 12345;
+    must(noise != NULL, path);
+    for (off_t at = 0; at < size; at++) {
+        state = state * 1664525u + 1013904223u;
+        noise[at] = (uint8_t)(state >> 24);
+    }
+    overwrite(path, 0, noise, (size_t)size);
+    free(noise);
+    return true;
 }
 
 /* Replaces it by the same file of the version before. */
