@@ -108,7 +108,7 @@ nccl_header() {
         "$top/build/nccl/bin/pip" install -q --disable-pip-version-check --no-deps nvidia-nccl-cu13==2.32.3
 }
 
-# configure_and_build PRESET CMAKE_OPTIONS...: build/PRESET, as CMakePresets.json describes it.
+# configure_and_build PRESET CMAKE_OPTIONS...: build/PRESET, as CMakePresets.json describes it, targets included.
 configure_and_build() {
     local preset=$1 dir=$top/build/$1
     shift
@@ -118,7 +118,7 @@ configure_and_build() {
     local launcher=()
     command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
     cmake -S "$top" --preset "$preset" "${launcher[@]}" "$@" >"$dir/configure.log" 2>&1 || { cat "$dir/configure.log"; return 1; }
-    ninja -C "$dir" >"$dir/build.log" 2>&1 || { tail -40 "$dir/build.log"; return 1; }
+    (cd "$top" && cmake --build --preset "$preset") >"$dir/build.log" 2>&1 || { tail -40 "$dir/build.log"; return 1; }
 }
 
 pip_install() { "$top/build/venv/bin/pip" install -q --disable-pip-version-check "$@"; }
