@@ -63,10 +63,12 @@ typedef void link_pushed_fn(void *ctx, bool ok);
 /* Sends a chunk by rendezvous, straight from data, which must stay valid until pushed(ctx). ok means only that the
  * buffer may be reused, never that the other side has the bytes. The header is copied.
  *
- * Over RDMA (by UCX's sources; it has not been run) the memory of each chunk, at both ends, is registered for that chunk
- * alone, so its pages are pinned only while it moves. Registering a segment once would cost less, but its pages would stay pinned, and giving back a slot
- * (segment_give_back) would leave the adapter with pages that are no longer the slot's. That needs a registration per
- * slot, which ends before the slot's pages are removed or the segment is unmapped. */
+ * Over RDMA (by UCX's sources; it has not been run) the memory of each chunk, at both ends, is registered for that
+ * chunk alone, so its pages are pinned only while it moves. Registering a segment once would cost less, but its pages
+ * would stay pinned, and giving back a slot (segment_give_back) would leave the adapter with pages that are no longer
+ * the slot's. That needs a registration per slot, which ends before the slot's pages are removed or the segment is
+ * unmapped.
+ */
 must_check tck_status_t link_push(struct link_conn *conn, const void *header, size_t header_len, const void *data,
                                   size_t len, link_pushed_fn *pushed, void *ctx);
 

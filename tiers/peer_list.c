@@ -44,6 +44,11 @@ bool peer_wants_direct(const struct peer *peer)
     return peer->via == 0 || peer->copies;
 }
 
+bool peer_lacks_direct(const struct peer *peer)
+{
+    return peer->up != NULL && peer->up->relayed && peer->copies;
+}
+
 uint32_t peer_number_of(const struct peer *peer, const char *at)
 {
     size_t i = address_list_host(&peer->list, at);

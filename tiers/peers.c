@@ -382,11 +382,6 @@ bool peer_takes_copies(const struct peer *peer)
     return peer->up != NULL && !peer->up->relayed;
 }
 
-bool peer_lacks_direct(const struct peer *peer)
-{
-    return peer->up != NULL && peer->up->relayed && peer->copies;
-}
-
 const struct node_info *peer_relay(const struct peer *peer)
 {
     bool relayed = peer->up != NULL && peer->up->relayed;
