@@ -57,17 +57,15 @@ struct peer {
     struct peers *peers;
     struct node_info node;
     bool wanted;
-    bool stale;             /* new address, or half a message was sent: the next tick ends the session */
-    struct session *up;     /* NULL: down */
-    struct session *making; /* may exist beside one that is up, to replace it */
-    uint64_t via;           /* agent that relays; 0: none */
-    bool copies;            /* only a direct session will do */
-    bool relay_failed;      /* in the last attempt, so that the next one is direct */
-    uint64_t
-        relay_until_ms; /* until then, sessions of the agent that relays are waited for: with this one, with the peer
-                         */
-    uint64_t relay_back_ms; /* not before that, a direct session that is not needed is replaced by a relayed one */
-    uint64_t connect_at_ms; /* not before */
+    bool stale;              /* new address, or half a message was sent: the next tick ends the session */
+    struct session *up;      /* NULL: down */
+    struct session *making;  /* may exist beside one that is up, to replace it */
+    uint64_t via;            /* agent that relays; 0: none */
+    bool copies;             /* only a direct session will do */
+    bool relay_failed;       /* in the last attempt, so that the next one is direct */
+    uint64_t relay_until_ms; /* until then, the relay is waited for: for its session with us, or with the peer */
+    uint64_t relay_back_ms;  /* not before that, a direct session that is not needed is replaced by a relayed one */
+    uint64_t connect_at_ms;  /* not before */
     uint32_t backoff_ms;
     struct address_list list; /* its addresses, */
     struct peer_addresses addresses;
