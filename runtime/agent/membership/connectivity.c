@@ -110,7 +110,8 @@ static bool lacks_sessions(const struct connectivity *cn, struct error *err)
     if (connectivity_missing(cn, cn->nodes, cn->count, err)) {
         return true;
     }
-    if (name_nodes(cn, cn->nodes, cn->count, takes_copies, text, &why) == 0) {
+    bool relays = cn->needs.config->tree_from_nodes > 0; /* else all sessions are direct */
+    if (!relays || name_nodes(cn, cn->nodes, cn->count, takes_copies, text, &why) == 0) {
         return false;
     }
     (void)error_set(err, TCK_ERR_UNREACHABLE,
@@ -232,7 +233,7 @@ static void want_copies(struct connectivity *cn, struct term_context *tc, uint32
     uint64_t agent_id = tc->world.nodes[n].agent_id;
     if (peers_want_copies(cn->needs.peers, &tc->world.nodes[n], true, &tc->peers[n], &err) != TCK_OK) {
         tc->peers[n] = NULL;
-    } else if (!id_map_put(&cn->copies, agent_id, n)) {
+    } else if (cn->needs.config->tree_from_nodes > 0 && !id_map_put(&cn->copies, agent_id, n)) {
         log_error("out of memory: joins will not wait until node %s takes copies", tc->world.nodes[n].name);
     }
 }
