@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEASURE_MS 5000 /* a measurement that has not ended by then has what it has */
+#define MEASURE_MS 5000 /* after this, a measurement ends with what it has */
 
 struct measure {
     struct peer *peer;
@@ -74,12 +74,12 @@ static void end(struct measure *m, tck_status_t code, const char *why)
     }
 }
 
-/* What has been measured has to do. */
+/* Ends with what has been measured, if that is enough. */
 static void conclude(struct measure *m, tck_status_t code, const char *why)
 {
     bool enough = code == TCK_ERR_BUSY ? meter_suffices(&m->meter) : meter_rate(&m->meter).ns > 0;
 
-    end(m, enough ? TCK_OK : code, enough ? "it is over" : why);
+    end(m, enough ? TCK_OK : code, enough ? "the measurement is complete" : why);
 }
 
 /* Its last callback may come before all that was sent has arrived. */
@@ -132,6 +132,8 @@ static struct peer *expire(struct measure *m, uint64_t now_ms, bool own)
         conclude(m, TCK_ERR_TIMEDOUT, "next to nothing arrived within 5 s");
     } else if (!own && m->moving == 0 && now_ms - m->progress_ms >= MEASURE_MS) {
         end(m, TCK_ERR_TIMEDOUT, "nothing came within 5 s");
+    } else if (!own && now_ms - m->begun_ms >= UINT64_C(2) * MEASURE_MS) {
+        end(m, TCK_ERR_TIMEDOUT, "it was still sending after 10 s");
     }
     if (m->moving == 0 || m->peer->up == NULL || now_ms - m->progress_ms < m->peer->peers->setup.transfer_timeout_ms) {
         return NULL;
@@ -212,7 +214,7 @@ static void pump(struct measure *m)
     if (!m->ended && meter_is_quiet(&m->meter) && copying) {
         conclude(m, TCK_ERR_BUSY, "a copy has begun");
     } else if (!m->ended && meter_is_quiet(&m->meter) && !meter_wants_more(&m->meter, clock_ns())) {
-        end(m, TCK_OK, "it is over");
+        end(m, TCK_OK, "the measurement is complete");
     }
 }
 
@@ -224,6 +226,10 @@ tck_status_t peer_measure(struct peer *peer, peer_measured_fn *done, void *ctx, 
     if (peer->up == NULL) {
         return error_set(err, TCK_ERR_UNREACHABLE, "no session at %s: %s", peer_address(peer),
                          peer->trouble[0] != '\0' ? peer->trouble : "it does not answer");
+    }
+    if (peer_lacks_direct(peer)) {
+        return error_set(err, TCK_ERR_UNREACHABLE, "copies need a direct session with it, and there is none: %s",
+                         peer->trouble[0] != '\0' ? peer->trouble : "it is reached through another node");
     }
     if (peer->up->relayed) {
         return error_set(err, TCK_ERR_NOENT, "it is reached through another node and carries no copies");
@@ -266,7 +272,7 @@ void *measure_chunk(struct peers *peers, const struct link_conn *conn, const voi
     struct wire_chunk chunk;
     struct measure *m = find(peers, header, header_len, &chunk);
 
-    if (m == NULL || m->ended || session == NULL || session->peer != m->peer || len != chunk.index ||
+    if (m == NULL || m->ended || session == NULL || session->peer != m->peer || len != chunk.index || len == 0 ||
         len > METER_CHUNK_MOST) {
         return NULL;
     }

@@ -9,7 +9,8 @@ bool meter_wants_more(const struct rate_meter *meter, uint64_t now_ns)
     if (meter->from_ns == 0) {
         return meter->sent == 0;
     }
-    return now_ns - meter->from_ns < METER_NS && meter->sent < METER_BYTES;
+    bool has_room = meter->sent - meter->arrived < METER_WINDOW * (uint64_t)meter->chunk;
+    return has_room && now_ns - meter->from_ns < METER_NS && meter->sent < METER_BYTES;
 }
 
 uint32_t meter_send(struct rate_meter *meter)

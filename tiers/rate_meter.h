@@ -2,7 +2,7 @@
  * How much one agent sends to another one to measure how fast that goes, and the rate that follows. Pure: the caller
  * sends, and has the clock.
  *
- * The first chunk is small, alone, and not counted: it finds out what a slow network can take, and its way includes
+ * The first chunk is small, alone, and not counted: it finds out what a slow network can take, and its time includes
  * what a connection does only once. Those after it grow, at most twofold each time, until one takes METER_CHUNK_NS. So
  * what is on its way at any time takes a few times as long, even over a slow network: whatever else is sent waits no
  * longer than that. */
@@ -14,6 +14,7 @@
 
 #define METER_CHUNK_LEAST (UINT32_C(64) << 10)
 #define METER_CHUNK_MOST  (UINT32_C(4) << 20)
+#define METER_WINDOW      4u /* chunks on their way at once */
 #define METER_CHUNK_NS    UINT64_C(10000000)
 #define METER_BYTES       (UINT64_C(256) << 20) /* this much ends a measurement, */
 #define METER_NS          UINT64_C(250000000)   /* and so does this time since the first chunk arrived */

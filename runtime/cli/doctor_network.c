@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt doctor --network: how fast this node's agent sends to the others, and by which way. The agent measures one
+ * tierckpt doctor --network: how fast this node's agent sends to the others, and by which route. The agent measures one
  * node per request; those that it exchanges no copies with are only counted. */
 #include "cli/doctor_network.h"
 #include "cli/peer_rates.h"
@@ -57,12 +57,12 @@ static json_t *ask_once(const struct cli *cli, const char *node, struct error *e
     return control_ask(&cli->config, "measure", request, ANSWER_MS, &answer, err) == TCK_OK ? answer : NULL;
 }
 
-/* False: the node needs no copies, and is not to be shown. */
+/* False: the node needs no copies, and is not shown. */
 static bool measure(const struct cli *cli, const char *node, uint64_t until_ms, struct peer_rate *out)
 {
     uint64_t busy_until_ms = clock_ms() + BUSY_MS;
     struct error err;
-    *out = (struct peer_rate){.state = RATE_UNKNOWN, .why = "the time of a minute for all nodes was over"};
+    *out = (struct peer_rate){.state = RATE_UNKNOWN, .why = "the minute that all nodes share was used up"};
     snprintf(out->node, sizeof(out->node), "%s", node);
     while (clock_ms() < until_ms) {
         json_t *answer = ask_once(cli, node, &err);
@@ -156,8 +156,8 @@ static void tell_rdma(struct report *report, const struct peer_rate *rates, size
     rdma_device(device, sizeof(device));
     if (device[0] != '\0' && peer_rates_are_tcp(rates, count)) {
         snprintf(detail, sizeof(detail),
-                 "copies go over TCP, though this machine has RDMA devices, such as %s: UCX_TLS decides, and is tcp "
-                 "unless it is set before the job starts",
+                 "copies go over TCP, though this machine has RDMA devices, such as %s: UCX_TLS selects the transport "
+                 "and defaults to tcp; set it before the job starts",
                  device);
         tell(report, NOTE, "RDMA", detail);
     }

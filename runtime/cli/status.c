@@ -39,7 +39,7 @@ static void write_nodes(FILE *to, const json_t *answer)
             fprintf(to,
                     "WARNING: node %s is reached only through node %s, and copies need a direct session with it: "
                     "nothing commits until there is one. Check net_device and net_address on both\n",
-                    text_of(n, "name"), text_of(n, "through"));
+                    text_of(n, "name"), text_of(n, "through")[0] != '\0' ? text_of(n, "through") : "(unknown)");
         }
         write_silent_addresses(to, n);
     }
@@ -341,7 +341,7 @@ void cli_write_status(FILE *to, const json_t *answer)
     write_trainers(to, answer);
 }
 
-static bool node_lost(const json_t *answer)
+static bool node_unusable(const json_t *answer)
 {
     for (const json_t *n = json_first(json_get(answer, "nodes")); n != NULL; n = json_next(n)) {
         if (strcmp(text_of(n, "state"), "lost") == 0 || strcmp(text_of(n, "state"), "no copies") == 0) {
@@ -418,7 +418,7 @@ int cli_status(const struct cli *cli)
     }
     /* An archive that cannot be reached is only a warning: probes of a node's readiness use this exit status, and the
      * job goes on. */
-    bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_lost(answer) &&
+    bool good = !flag_of(answer, "closed") && number_of(answer, "twin_divergences") == 0 && !node_unusable(answer) &&
                 !copies_short(answer) && storage_good(answer) && memory_enough(answer) &&
                 number_of(json_get(answer, "scrub"), "copies_missing") == 0;
     json_free(answer);

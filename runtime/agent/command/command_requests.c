@@ -720,36 +720,37 @@ static void on_measured(void *ctx, const struct rate *rate, const struct error *
     reply(client, json);
 }
 
-/* The agent of this node of the term; NULL: unknown, or this agent has no need of a session with it. */
-static struct peer *peer_named(const struct agent *agent, const char *name)
+/* The agent of this node of the term. TCK_ERR_NOENT: this agent has no need of a session with it. */
+static tck_status_t peer_named(const struct agent *agent, const char *name, struct peer **out, struct error *err)
 {
     const struct term_context *tc = agent->term_context;
     for (uint32_t n = 0; name != NULL && tc != NULL && n < tc->world.node_count; n++) {
         if (n != tc->self && strcmp(tc->world.nodes[n].name, name) == 0) {
-            return peers_find(agent->peers, tc->world.nodes[n].agent_id);
+            *out = peers_find(agent->peers, tc->world.nodes[n].agent_id);
+            return *out != NULL ? TCK_OK
+                                : error_set(err, TCK_ERR_NOENT, "node %s has no session with node %s and needs none",
+                                            agent->config.node, name);
         }
     }
-    return NULL;
+    return error_set(err, TCK_ERR_INVAL, "node %s is in no term with another node %s", agent->config.node,
+                     name != NULL ? name : "(none named)");
 }
 
 static void do_measure(struct agent *agent, struct client *client, const json_t *request)
 {
-    const char *name = json_str(json_get(request, "node"));
-    struct peer *peer = peer_named(agent, name);
+    struct peer *peer = NULL;
     struct measure_request *r = calloc(1, sizeof(*r));
     struct error err;
-    (void)error_set(&err, TCK_ERR_NOMEM, "out of memory");
-    if (peer == NULL) {
-        (void)error_set(&err, TCK_ERR_NOENT, "node %s has no session with node %s and needs none", agent->config.node,
-                        name != NULL ? name : "(none named)");
-    } else if (r != NULL) {
+    tck_status_t status = r == NULL ? error_set(&err, TCK_ERR_NOMEM, "out of memory")
+                                    : peer_named(agent, json_str(json_get(request, "node")), &peer, &err);
+    if (status == TCK_OK) {
         *r = (struct measure_request){.agent = agent, .client = client->id, .agent_id = peer_node(peer)->agent_id};
-        if (peer_measure(peer, on_measured, r, &err) == TCK_OK) {
-            return;
-        }
+        status = peer_measure(peer, on_measured, r, &err);
     }
-    free(r);
-    reply_error(client, &err);
+    if (status != TCK_OK) {
+        free(r);
+        reply_error(client, &err);
+    }
 }
 
 static void do_config(struct agent *agent, struct client *client, const json_t *request)

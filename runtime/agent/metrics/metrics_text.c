@@ -633,8 +633,7 @@ static const struct {
      "Nodes whose session another node relays: they are up, and no address of theirs is in use.", sessions_relayed},
     {"tierckpt_address_silent", "peer, address", FAMILY_GAUGE,
      "1 for each address at which a connected node does not answer; none is shown otherwise, nor of a node whose "
-     "session "
-     "is relayed.",
+     "session is relayed.",
      silent_addresses},
     /* versions */
     {"tierckpt_newest_version_step", "tier", FAMILY_GAUGE,

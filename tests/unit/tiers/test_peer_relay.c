@@ -291,6 +291,7 @@ Test(peer_relay, an_agent_that_alone_wants_copies_connects_at_once)
     cr_assert_eq(peers_want_copies(far.peers, peers_self(near.peers), false, &to_near, &err), TCK_OK);
     cr_expect_leq(to_near->connect_at_ms, clock_ms());
     cr_expect(peer_lacks_direct(to_near));
+    cr_expect_eq(peer_measure(to_near, NULL, NULL, &err), TCK_ERR_UNREACHABLE, "it is not one that needs no copies");
     rig_run_until(&far.ups, 3);
     cr_expect(peer_takes_copies(to_near) && !peer_lacks_direct(to_near));
 }

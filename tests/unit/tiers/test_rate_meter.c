@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#define WINDOW 4
+#define WINDOW METER_WINDOW
 #define MS     UINT64_C(1000000)
 
 /* A network that carries so many bytes per second, after a delay, and one chunk after the other. */
@@ -117,4 +117,19 @@ Test(rate_meter, refuses_what_cannot_have_arrived)
     cr_expect_not(meter_arrived(&meter, METER_CHUNK_LEAST, 2 * MS), "the same again");
     cr_expect_not(meter_arrived(&meter, 1, 2 * MS), "less than before");
     cr_expect_eq(meter.arrived, METER_CHUNK_LEAST);
+}
+
+/* Whatever the connection has accepted counts as on its way until it is confirmed. */
+Test(rate_meter, no_more_is_sent_than_a_window_ahead_of_what_has_arrived)
+{
+    struct rate_meter meter = {0};
+    uint32_t first = meter_send(&meter), sent = 0;
+    cr_assert(meter_arrived(&meter, first, 1000 * MS));
+    while (sent < 100 && meter_wants_more(&meter, 1001 * MS)) {
+        (void)meter_send(&meter);
+        sent++;
+    }
+    cr_expect_eq(sent, METER_WINDOW);
+    cr_assert(meter_arrived(&meter, meter.sent, 1002 * MS));
+    cr_expect(meter_wants_more(&meter, 1002 * MS));
 }
