@@ -20,8 +20,8 @@ if(TCK_WERROR)
     list(APPEND warnings -Werror)
 endif()
 if((TCK_SANITIZE OR TCK_FAILPOINTS) AND NOT TCK_FUZZ)
-    # Compiles in less time; reports name lines all the same.
-    set(CMAKE_C_FLAGS_RELEASE "-O1 -g1")
+    # Compiles in less time.
+    set(CMAKE_C_FLAGS_RELEASE "-O1 -g")
 endif()
 if((TCK_SANITIZE OR TCK_FAILPOINTS) AND NOT TCK_FUZZ AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     # With -O1 these would know less about possible values; the release build has them.
