@@ -19,15 +19,6 @@ set(warnings
 if(TCK_WERROR)
     list(APPEND warnings -Werror)
 endif()
-if((TCK_SANITIZE OR TCK_FAILPOINTS) AND NOT TCK_FUZZ)
-    # Compiles in less time.
-    set(CMAKE_C_FLAGS_RELEASE "-O1 -g")
-endif()
-if((TCK_SANITIZE OR TCK_FAILPOINTS) AND NOT TCK_FUZZ AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    # With -O1 these would know less about possible values; the release build has them.
-    list(APPEND warnings -Wno-array-bounds -Wno-format-overflow -Wno-format-truncation -Wno-maybe-uninitialized
-        -Wno-stringop-overflow -Wno-stringop-truncation)
-endif()
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:${warnings}>") # nvcc has names of its own
 if(TCK_SANITIZE)
     add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fsanitize=${TCK_SANITIZE};-fno-sanitize-recover=all>")
