@@ -87,9 +87,9 @@ static void plan_after_relay(struct peer *peer, bool ours)
     peer->relay_failed = peer->relay_failed || (ours && peer->connect_at_ms >= peer->relay_until_ms);
 }
 
-/* The agent that relays has said that it does not reach the peer, which may have died and be restarted. Without
- * this wait for its next session with the peer, all agents that it relays for would connect directly at the same time.
- * A peer counts as lost after timeout_ms or later, so half of the time is left for a direct one. */
+/* The relay has reported that it does not reach the peer, which may have died and be restarted. Agents wait for the
+ * relay to reach the peer again, lest all of them connect directly at the same time. A peer counts as lost after
+ * timeout_ms or later, so half of the time is left for a direct session. */
 static void await_relay(struct peer *peer)
 {
     peer->relay_until_ms = clock_ms() + peer->peers->setup.timeout_ms / 2;
