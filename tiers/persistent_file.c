@@ -327,17 +327,33 @@ static void read_open(void *ctx)
     op->outcome.code = status;
 }
 
-static void read_settle(struct file_read *op)
+static void read_close(void *ctx)
 {
-    if (!op->data_ended || op->jobs > 0) {
-        return;
-    }
+    struct file_read *op = ctx;
+    progress_begin(op->item->progress);
     if (op->fd >= 0) {
         close(op->fd);
+    }
+    progress_end(op->item->progress);
+}
+
+static void read_closed(void *ctx, bool canceled)
+{
+    struct file_read *op = ctx;
+    if (canceled) {
+        read_close(op);
     }
     op->done(op->ctx, &op->outcome);
     persistent_unref(op->p);
     free(op);
+}
+
+/* The file is closed in the pool: some file systems send a request for that, and wait for the answer. */
+static void read_settle(struct file_read *op)
+{
+    if (op->data_ended && op->jobs == 0) {
+        persistent_run_last(op->p, read_close, read_closed, op);
+    }
 }
 
 static void chunk_work(void *ctx)

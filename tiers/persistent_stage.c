@@ -27,18 +27,35 @@ struct put {
     struct error outcome;
 };
 
+static void put_end(void *ctx)
+{
+    struct put *op = ctx;
+    progress_begin(op->item.progress);
+    audit_result(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
+    if (op->stage_fd >= 0) {
+        close(op->stage_fd);
+    }
+    progress_end(op->item.progress);
+}
+
+static void put_ended(void *ctx, bool canceled)
+{
+    struct put *op = ctx;
+    if (canceled) {
+        put_end(op);
+    }
+    op->done(op->ctx, &op->outcome);
+    persistent_unref(op->p);
+    free(op);
+}
+
+/* In the pool, since the audit file may be on storage that hangs. */
 static void put_finish(struct put *op)
 {
     if (op->outcome.code != TCK_OK) {
         error_prefix(&op->outcome, "%s/%s/%s", op->p->config->save_dir, op->p->config->job, op->what);
     }
-    audit_result(op->p->audit, AUDIT_WRITE, op->what, &op->outcome);
-    if (op->stage_fd >= 0) {
-        close(op->stage_fd);
-    }
-    op->done(op->ctx, &op->outcome);
-    persistent_unref(op->p);
-    free(op);
+    persistent_run_last(op->p, put_end, put_ended, op);
 }
 
 /* Several agents make the same stage at the same time; each finds it or makes it. */

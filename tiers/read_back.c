@@ -221,21 +221,43 @@ static void *chunk_place(void *ctx, uint32_t i)
     return back->taken->data;
 }
 
+static void close_work(void *ctx)
+{
+    struct read_back *back = ctx;
+    progress_begin(back->needs.item->progress);
+    close(back->fd);
+    progress_end(back->needs.item->progress);
+}
+
+static void closed(void *ctx, bool canceled)
+{
+    struct read_back *back = ctx;
+    if (canceled) {
+        close_work(back);
+    }
+    back->fd = -1;
+    back->reading = false;
+    settle(back);
+}
+
+/* In the pool: some file systems send a request when a file is closed, and wait for the answer. */
+static void close_file(struct read_back *back)
+{
+    persistent_run_last(back->needs.p, close_work, closed, back);
+}
+
 /* A file that is too short is not a copy in memory that is damaged. */
 static void read_ended(void *ctx, const struct error *outcome)
 {
     struct read_back *back = ctx;
     struct error why = *outcome;
-    back->reading = false;
     if (why.code == TCK_ERR_CORRUPT) {
         why.code = TCK_ERR_IO;
     }
     if (why.code != TCK_OK) {
         fail(back, &why);
     }
-    close(back->fd);
-    back->fd = -1;
-    settle(back);
+    close_file(back);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the file, and what it is opened for */
@@ -293,7 +315,8 @@ static void opened(void *ctx, bool canceled)
     }
     fail(back, &err);
     if (back->fd >= 0) {
-        close(back->fd);
+        close_file(back);
+        return;
     }
     back->reading = false;
     settle(back);
