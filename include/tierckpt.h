@@ -481,12 +481,11 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_chec
  * load_dir or archive_dir was read, and no commit is noted anywhere.
  * TCK_ERR_UNRECOVERABLE, TCK_ERR_LAYOUT: something was saved but cannot be restored; the text says why.
  * TCK_ERR_IO, TCK_ERR_PROTO: something that is or may be there cannot be read now, or not by this build. No older
- * version is taken in its place. TCK_ERR_CORRUPT: verified data was found damaged again while it was copied, in several
- * terms.
+ * version is taken in its place. TCK_ERR_CORRUPT: data was found damaged while it was copied, in several terms.
  *
- * Each byte is checked while it is copied, after the agents have checked it. If it was damaged in between, or a device
- * or storage fails, a part of the records is written already. All ranks then try again in a new term, from another
- * copy or an older version, and that writes all records. If no try succeeds, the records are torn: they hold parts of
+ * Each byte is checked while it is copied. If one is damaged, or a device or storage fails, a part of the records is
+ * written already. All ranks then try again in a new term, from another copy or an older version, and that writes all
+ * records. If no try succeeds, the records are torn: they hold parts of
  * several states, possibly with wrong bytes, and blobs do, too. Training must not continue from them. The text says so,
  * records_torn of tck_health is set, and every save fails with TCK_ERR_CORRUPT until a tck_restore succeeds (or
  * tck_records_filled is called). TCK_ERR_NOENT is never returned then: there is no fresh start with such records, and

@@ -117,6 +117,7 @@ void segment_write_header(struct segment *segment, uint32_t slot, const struct s
     if (full.state == SLOT_FILLING || full.state == SLOT_RECEIVING) {
         failpoint(header, unsealing);
         seal_clear(seal_of(segment, slot)); /* the previous one, before the header announces a new filling */
+        segment->unproven[slot] = false;
     }
     failpoint_bytes(header, page, content, sizeof(content));
     pthread_mutex_lock(&segment->lock);
@@ -399,6 +400,16 @@ tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct 
     (void)error_set(&found, TCK_ERR_CORRUPT, "slot %" PRIu32 ": its chunk CRCs do not match the root in its header",
                     slot);
     return verify_failed(segment, &header, &found, err);
+}
+
+bool segment_is_unproven(const struct segment *segment, uint32_t slot)
+{
+    return segment->unproven[slot];
+}
+
+void segment_set_unproven(struct segment *segment, uint32_t slot, bool unproven)
+{
+    segment->unproven[slot] = unproven;
 }
 
 bool segment_repair_header(struct segment *segment, uint32_t slot)

@@ -21,7 +21,7 @@ struct segment {
     pthread_mutex_t lock; /* of headers: only the loop's thread writes, a check of the slot reads in another */
     struct slot_header headers[CORE_SLOTS_MAX];
     uint32_t newest_page[CORE_SLOTS_MAX]; /* 0 or 1 */
-    bool given_back[CORE_SLOTS_MAX];
+    bool given_back[CORE_SLOTS_MAX], unproven[CORE_SLOTS_MAX];
     pthread_mutex_t removal; /* of pages, which depends on whether they are pinned */
 };
 

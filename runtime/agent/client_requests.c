@@ -12,6 +12,7 @@
 #include "agent/membership/membership.h"
 #include "agent/membership/reservation.h"
 #include "agent/parts.h"
+#include "agent/replication/fetch.h"
 #include "agent/state/hard_state.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
@@ -106,6 +107,7 @@ static void on_restore_done(struct agent *agent, struct client *client, const ui
     bool resharded = tc != NULL && tc->readable.outcome == TCK_ERR_LAYOUT && !version_none(tc->readable.version);
     bool restored = tc != NULL && tc->readable_known && (tc->readable.outcome == TCK_OK || resharded);
     if (restored && tc->readable.version.step == m.step) {
+        fetches_proven(tc, tc->readable.version);
         metadata_note_restored(agent->metadata, tc, tc->readable.version);
     }
 }

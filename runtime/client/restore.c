@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Restoring: the agent brings verified images of this rank's shards into slots, all ranks agree that they have theirs,
- * and only then is the trainer's memory written. Memory that went bad since the agent's check is noticed while it is
- * copied. Then the records hold parts of several states until a later attempt has written all of them: client->torn. */
+ * Restoring: the agent brings images of this rank's shards into slots, all ranks agree that they have theirs, and only
+ * then is the trainer's memory written. Memory that is damaged is noticed while it is copied: the agent has checked
+ * what came from elsewhere, but only the digests of what was in its slots. Then the records hold parts of several
+ * states until a later attempt has written all of them: client->torn. */
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/failpoint.h"
@@ -136,7 +137,7 @@ static tck_status_t damaged(const struct shard *shard, struct error *err)
                      shard->group);
 }
 
-/* A record table that is not this rank's own may also be one that has gone bad since the agent checked it. */
+/* A record table that is not this rank's own may also be a damaged one. */
 static tck_status_t check_image(struct tck_client *client, uint32_t i, uint32_t slot, const uint32_t *crcs,
                                 struct error *err)
 {
@@ -255,7 +256,7 @@ static uint64_t bytes_ahead(const struct tck_client *client, const struct restor
     return bytes;
 }
 
-/* The agent has checked them, but that may be a while ago: memory that went bad since must not reach the trainer. */
+/* The agent may not have read them: memory that is damaged must not reach the trainer. */
 static tck_status_t check_ahead(struct tck_client *client, const struct restore_sources *gather, struct error *err)
 {
     activity_phase(&client->activity, "checking", bytes_ahead(client, gather));

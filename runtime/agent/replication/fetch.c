@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Fetches one shard of one version into a slot of this node when the coordinator's recovery requests it: from this
- * node's memory (verified), another agent's, or storage. */
+ * node's memory, another agent's, or storage. */
 #include "agent/replication/fetch.h"
 
 #include "agent/driver/protocol_driver.h"
@@ -267,6 +267,22 @@ static void checked(void *ctx, const struct error *outcome)
     fetch_end(x, &result);
 }
 
+/* The digests alone, since the ranks compare each byte with them while they copy it. If one finds damage, all ranks
+ * restore again in another term, for which every copy is checked as a whole. */
+static void check_digests(struct fetch *x, struct segment *segment, uint32_t k)
+{
+    struct error outcome = {0};
+    outcome.code = segment_verify_root(segment, k, &outcome);
+    segment_set_unproven(segment, k, true);
+    checked(x, &outcome);
+}
+
+static bool is_checked_by_ranks(const struct fetch *x, const struct segment *segment, uint32_t k)
+{
+    bool copied_here = x->tc->shards[x->local_shard].storing_rank != NONE32;
+    return copied_here && !x->repairs && !segment_is_unproven(segment, k);
+}
+
 static void check_local(struct fetch *x)
 {
     uint32_t k;
@@ -275,7 +291,22 @@ static void check_local(struct fetch *x)
     driver_step_node(x->tc, &pin);
     x->ask.source = SOURCE_LOCAL;
     memset(&x->ask.from, 0, sizeof(x->ask.from));
-    check_slot(&x->all->needs.check, d->segment, k, checked, x);
+    if (is_checked_by_ranks(x, d->segment, k)) {
+        check_digests(x, d->segment, k);
+    } else {
+        check_slot(&x->all->needs.check, d->segment, k, checked, x);
+    }
+}
+
+void fetches_proven(const struct term_context *tc, struct version version)
+{
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        uint32_t k, slot = node_slot_of(tc->node, i, version);
+        if (slot != NONE32 && !tc->local_shards[i].gone) {
+            struct segment *segment = term_context_slot(tc, slot, &k)->segment;
+            segment_set_unproven(segment, k, false);
+        }
+    }
 }
 
 /* ---- from other agents and storage --------------------------------------------------------------------------- */

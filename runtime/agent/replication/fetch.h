@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Fetches one shard of one version into a slot of this node when the coordinator's recovery requests it: from this
- * node's memory (verified), another agent's, or storage. */
+ * node's memory, another agent's, or storage. */
 #ifndef TCK_AGENT_FETCH_H
 #define TCK_AGENT_FETCH_H
 
@@ -45,6 +45,8 @@ void fetches_free(struct fetches *fs);
 void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
 /* A fetch that this node starts itself: its result is reported to `repaired`, not to the coordinator. */
 void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
+/* All ranks have copied this version and found no damage in it. */
+void fetches_proven(const struct term_context *tc, struct version version);
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);
 struct fetch_counts fetches_counts(const struct fetches *fs);
 /* Bytes of this term's fetches, repairs included: how many have arrived of those that were asked for so far. */

@@ -9,6 +9,7 @@
 #include "agent/state/hard_state.h"
 #include "agent/storage/storage_ops.h"
 #include "base/config.h"
+#include "base/digest.h"
 #include "one_node.h"
 #include "tiers/memory.h"
 #include "tiers/peer.h"
@@ -30,7 +31,8 @@ static struct fetches *fetches;
 static bool leaving;
 static struct kept kept = {.term = {.joined = TERM, .adopted = TERM}};
 static struct version held[2]; /* by slot */
-static bool damaged;           /* the copies are found damaged when they are checked */
+static bool damaged;           /* the copies are found damaged when all of them is checked */
+static uint32_t checks;        /* of all of a copy */
 static bool given_back;        /* no slot may be used, because memory is short */
 static uint32_t reports, repairs;
 
@@ -79,6 +81,7 @@ void check_slot(const struct check_setup *setup, struct segment *segment, uint32
 {
     (void)setup, (void)segment, (void)slot;
     struct error err = {.code = TCK_OK};
+    checks++;
     if (damaged) {
         (void)error_set(&err, TCK_ERR_CORRUPT, "the bytes do not match");
     }
@@ -161,13 +164,18 @@ static void repaired(void *ctx, bool ok)
 
 /* ---- one node -------------------------------------------------------------------------------------------------- */
 
+static struct term_context *make_term(void)
+{
+    struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
+    return one_node(&term, TERM, shard, IMAGE_BYTES);
+}
+
 static void set_up(void)
 {
     struct error err = {0};
     strcpy(config.node, "a");
     one_node_memory(shard, IMAGE_BYTES, &memory);
-    struct term_setup term = {.config = &config, .memory = memory, .clients = &trainers};
-    tc = one_node(&term, TERM, shard, IMAGE_BYTES);
+    tc = make_term();
     struct fetches_setup needs = {
         .config = &config, .term = &tc, .leaving = &leaving, .arrived = arrived, .repaired = repaired};
     cr_assert_eq(fetches_new(&needs, &fetches, &err), TCK_OK, "%s", err.text);
@@ -194,6 +202,19 @@ static void ask(struct version version, uint8_t source)
     fetch_handle_ask(fetches, tc, &m);
 }
 
+/* A copy of this version in slot 0 whose digests match its bytes. */
+static void put_copy(struct version version)
+{
+    struct segment *segment = tc->local_shards[0].segment;
+    struct slot_header header = *segment_header(segment, 0);
+    segment_crcs(segment, 0)[0] = crc32c(0, segment_image(segment, 0), IMAGE_BYTES);
+    header.state = SLOT_VERIFIED;
+    header.version = version;
+    header.root = digest_root(segment_crcs(segment, 0), IMAGE_BYTES);
+    segment_write_header(segment, 0, &header);
+    held[0] = version;
+}
+
 static void expect_source(uint8_t source)
 {
     cr_assert_eq((int)tc->local_shards[0].restored_from, (int)source);
@@ -211,14 +232,14 @@ Test(fetch, a_shard_that_is_requested_again_keeps_its_first_source)
 
 Test(fetch, a_copy_from_before_the_term_is_local)
 {
-    held[0] = newest;
+    put_copy(newest);
     ask(newest, SOURCE_TWIN);
     expect_source(SOURCE_LOCAL);
 }
 
 Test(fetch, a_copy_that_replaced_the_fetched_version_is_local)
 {
-    held[0] = older;
+    put_copy(older);
     ask(newest, SOURCE_TWIN);
     ask(older, SOURCE_LOCAL);
     expect_source(SOURCE_LOCAL);
@@ -226,12 +247,71 @@ Test(fetch, a_copy_that_replaced_the_fetched_version_is_local)
 
 Test(fetch, a_copy_in_place_of_a_damaged_one_is_not_local)
 {
-    held[0] = newest;
+    put_copy(newest);
+    ask(newest, SOURCE_LOCAL);
     damaged = true;
     ask(newest, SOURCE_LOCAL);
     damaged = false;
     ask(newest, SOURCE_PEER);
     expect_source(SOURCE_PEER);
+}
+
+Test(fetch, the_ranks_check_the_bytes_of_a_copy_that_they_are_offered_for_the_first_time)
+{
+    put_copy(newest);
+    ask(newest, SOURCE_LOCAL);
+    cr_assert_eq(checks, 0);
+    expect_source(SOURCE_LOCAL);
+}
+
+Test(fetch, digests_that_do_not_match_their_root_are_damage)
+{
+    put_copy(newest);
+    segment_crcs(tc->local_shards[0].segment, 0)[0] ^= 1;
+    ask(newest, SOURCE_LOCAL);
+    cr_assert(version_none(held[0]));
+    cr_assert_eq(tc->fetches_failed, 1);
+}
+
+/* In another term, because a rank has found damage, or because the ranks were killed while they copied. */
+Test(fetch, a_copy_that_is_offered_again_is_checked_as_a_whole)
+{
+    put_copy(newest);
+    ask(newest, SOURCE_LOCAL);
+    damaged = true;
+    ask(newest, SOURCE_LOCAL);
+    cr_assert_eq(checks, 1);
+    cr_assert(version_none(held[0]));
+}
+
+Test(fetch, a_copy_that_all_ranks_have_copied_is_not_checked_as_a_whole)
+{
+    put_copy(newest);
+    term_context_free(tc);
+    tc = make_term();
+    ask(newest, SOURCE_LOCAL);
+    fetches_proven(tc, older);
+    cr_assert(segment_is_unproven(tc->local_shards[0].segment, 0));
+    fetches_proven(tc, newest);
+    ask(newest, SOURCE_LOCAL);
+    cr_assert_eq(checks, 0);
+}
+
+Test(fetch, a_repair_checks_all_of_a_copy)
+{
+    struct wire_fetch m = ask_of(newest, SOURCE_LOCAL);
+    put_copy(newest);
+    fetch_repair(fetches, tc, &m);
+    cr_assert_eq(checks, 1);
+}
+
+/* No rank of this node copies from it. */
+Test(fetch, a_copy_for_other_nodes_is_checked_as_a_whole)
+{
+    tc->shards[0].storing_rank = NONE32;
+    put_copy(newest);
+    ask(newest, SOURCE_LOCAL);
+    cr_assert_eq(checks, 1);
 }
 
 Test(fetch, a_slot_that_was_given_back_is_waited_for)

@@ -390,6 +390,20 @@ Test(memory, notices_chunk_crcs_that_are_not_those_of_the_header)
     memory_free(memory);
 }
 
+Test(memory, a_slot_is_unproven_until_it_is_filled_again)
+{
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment *segment = add(memory, SHARD, IMAGE_BYTES);
+
+    segment_set_unproven(segment, 1, true);
+    segment_write_header(segment, 1, &(struct slot_header){.state = SLOT_VERIFIED});
+    cr_assert(segment_is_unproven(segment, 1));
+    cr_assert_not(segment_is_unproven(segment, 0));
+    segment_write_header(segment, 1, &(struct slot_header){.state = SLOT_RECEIVING});
+    cr_assert_not(segment_is_unproven(segment, 1));
+    memory_free(memory);
+}
+
 Test(memory, does_not_verify_a_slot_without_digests)
 {
     struct memory *memory = memory_of("job", CAP_BYTES, NULL);
