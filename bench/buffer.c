@@ -2,11 +2,8 @@
  * Touched memory and plain copies. */
 #include "buffer.h"
 
-#include "base/digest.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,8 +12,7 @@
 #include <immintrin.h>
 #endif
 
-#define HUGE_PAGE   ((size_t)2 << 20)
-#define THREADS_MAX 8
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static int shared_file(const struct bench *bench)
 {
@@ -122,60 +118,4 @@ uint32_t copy_ways(struct copy_job *job, struct bench_way ways[COPY_WAYS_MAX])
     }
 #endif
     return count;
-}
-
-/* ---- two passes ------------------------------------------------------------------------------------------------ */
-
-struct passes {
-    const struct copy_job *job;
-    _Atomic uint32_t next_check, next_copy;
-    _Atomic uint32_t crc; /* so that the first pass is not left out */
-    pthread_barrier_t checked;
-};
-
-static void copy_chunk(const struct copy_job *job, size_t at, size_t bytes)
-{
-    void *to = (char *)job->to + at;
-    const void *from = (const char *)job->from + at;
-#if defined(__x86_64__)
-    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
-#else
-    memcpy(to, from, bytes);
-#endif
-}
-
-static void *make_passes(void *ctx)
-{
-    struct passes *p = ctx;
-    uint32_t i, count = chunk_count(p->job->bytes);
-    while ((i = atomic_fetch_add(&p->next_check, 1)) < count) {
-        const char *chunk = (const char *)p->job->from + (size_t)i * CHUNK_BYTES;
-        atomic_fetch_xor(&p->crc, crc32c(0, chunk, chunk_size(p->job->bytes, i)));
-    }
-    pthread_barrier_wait(&p->checked);
-    while ((i = atomic_fetch_add(&p->next_copy, 1)) < count) {
-        copy_chunk(p->job, (size_t)i * CHUNK_BYTES, chunk_size(p->job->bytes, i));
-    }
-    return NULL;
-}
-
-void copy_checked(void *ctx, struct bench_go *go)
-{
-    struct passes p = {.job = ctx};
-    pthread_t helpers[THREADS_MAX];
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned count = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (unsigned)cpus;
-    pthread_barrier_init(&p.checked, NULL, count);
-    bench_start(go);
-    for (unsigned i = 1; i < count; i++) {
-        if (pthread_create(&helpers[i], NULL, make_passes, &p) != 0) {
-            bench_die("no thread: %s", strerror(errno));
-        }
-    }
-    make_passes(&p);
-    for (unsigned i = 1; i < count; i++) {
-        pthread_join(helpers[i], NULL);
-    }
-    bench_stop(go);
-    pthread_barrier_destroy(&p.checked);
 }

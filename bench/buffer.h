@@ -21,7 +21,5 @@ struct copy_job {
 #define COPY_WAYS_MAX 3
 /* Fills ways with what this processor can do and returns their number. job must stay. */
 uint32_t copy_ways(struct copy_job *job, struct bench_way ways[COPY_WAYS_MAX]);
-/* Of a copy_job: all processors make the CRC32C of each 4 MiB, and when all are made they copy. */
-void copy_checked(void *ctx, struct bench_go *go);
 
 #endif

@@ -72,19 +72,16 @@ static void print_ratio(const struct bench *bench, const char *id, const char *w
 
 static void bench_memory(const struct bench *bench)
 {
-    static struct bench_way ways[2 + COPY_WAYS_MAX];
+    static struct bench_way ways[1 + COPY_WAYS_MAX];
     static struct restart r;
     r = (struct restart){.bench = bench};
     save(&r);
     struct copy_job job = {.to = r.trainer.state, .from = buffer_shared(bench, STATE_BYTES), .bytes = STATE_BYTES};
     ways[0] = (struct bench_way){.name = "restore", .run = run_restart, .ctx = &r};
-    ways[1] = (struct bench_way){.name = "CRC32C pass, then copy, by all processors", .run = copy_checked, .ctx = &job};
-    uint32_t count = 2 + copy_ways(&job, &ways[2]);
+    uint32_t count = 1 + copy_ways(&job, &ways[1]);
     bench_rounds(bench->rounds, ways, count);
     print_ratio(bench, "G7.memory", "restore of 512 MiB from the node's memory, verified / best plain copy", &ways[0],
-                bench_best(&ways[2], count - 2, bench->rounds));
-    print_ratio(bench, "G7.memory.checked", "the same / the two passes that checking before copying takes", &ways[0],
-                &ways[1]);
+                bench_best(&ways[1], count - 1, bench->rounds));
 }
 
 static void bench_storage(const struct bench *bench)
