@@ -17,9 +17,9 @@ struct link_conn;
 struct link_setup {
     struct loop *loop;
     const char *device;  /* network interfaces, a list (address_list.h); "": any */
-    const char *address; /* to listen on and to announce, one of each; "": the device's first IPv4 address */
+    const char *address; /* to listen on and to announce, one of each; "": see link_address.h */
     uint16_t port;       /* of each address; 0: any */
-    uint8_t tos;         /* IP_TOS of its TCP sockets (link_mark.h); 0: the system's */
+    uint8_t tos;         /* class of its TCP sockets (link_mark.h); 0: the system's */
     void *ctx;
     /* A connection was accepted; it has no identity before the handshake of peer_session.c. */
     void (*accepted)(void *ctx, struct link_conn *conn);
@@ -76,6 +76,9 @@ must_check tck_status_t link_push(struct link_conn *conn, const void *header, si
  * the process that uses libucs loads it. Sets the limit of open files to what is allowed and UCX
  * supports. */
 void link_environment(const char *device);
+/* The same for the family of all addresses: a connection between two agents that are not set to one family would abort
+ * both, so link_connect refuses it. */
+void link_environment_family(bool ipv6);
 /* The same for the class of traffic over RDMA; dscp and service_level 0: what UCX chooses. */
 void link_environment_class(uint32_t dscp, uint32_t service_level);
 

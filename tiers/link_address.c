@@ -4,60 +4,30 @@
 
 #include "base/log.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static tck_status_t parse_ipv4(const char *text, struct in_addr *out, struct error *err)
+static tck_status_t parse_ip(const char *text, struct ip *out, struct error *err)
 {
-    struct in6_addr ignored;
-
-    if (inet_pton(AF_INET, text, out) == 1) {
+    if (ip_parse(text, out)) {
         return TCK_OK;
     }
-    if (text[0] == '[' || inet_pton(AF_INET6, text, &ignored) == 1) {
-        return error_set(err, TCK_ERR_UNSUPPORTED, "address %s: IPv6 is not supported, give an IPv4 address", text);
-    }
-    return error_set(err, TCK_ERR_INVAL, "address %s is not an IPv4 address", text);
+    return error_set(err, TCK_ERR_INVAL, "address %s is neither an IPv4 nor an IPv6 address", text);
 }
 
-tck_status_t link_address_parse(const char *text, struct sockaddr_in *out, struct error *err)
+tck_status_t link_address_parse(const char *text, struct socket_address *out, struct error *err)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    char host[ADDRESS_TEXT];
-    const char *colon = strrchr(text, ':');
-    char *end;
-    unsigned long port;
-    tck_status_t status;
+    struct socket_address address;
 
-    if (colon == NULL || (size_t)(colon - text) >= sizeof(host)) {
-        return error_set(err, TCK_ERR_INVAL, "address %.64s is not of the form 10.0.0.1:40123", text);
+    if (!socket_address_parse(text, &address) || socket_address_port((struct sockaddr *)&address.socket) == 0) {
+        return error_set(
+            err, TCK_ERR_INVAL,
+            "address %.64s is not of the form 10.0.0.1:40123 or [fd00::1]:40123, with a port from 1 to 65535", text);
     }
-    memcpy(host, text, (size_t)(colon - text));
-    host[colon - text] = '\0';
-    status = parse_ipv4(host, &address.sin_addr, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    errno = 0;
-    port = strtoul(colon + 1, &end, 10);
-    if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || errno != 0 || port == 0 || port > UINT16_MAX) {
-        return error_set(err, TCK_ERR_INVAL, "address %.64s has no port from 1 to 65535", text);
-    }
-    address.sin_port = htons((uint16_t)port);
     *out = address;
     return TCK_OK;
-}
-
-void link_address_print(const struct sockaddr_in *address, char out[ADDRESS_TEXT])
-{
-    char host[INET_ADDRSTRLEN];
-
-    inet_ntop(AF_INET, &address->sin_addr, host, sizeof(host));
-    snprintf(out, ADDRESS_TEXT, "%s:%u", host, (unsigned)ntohs(address->sin_port));
 }
 
 /* The name without an alias's suffix ("eth0:1"): UCX knows interfaces only. */
@@ -66,17 +36,23 @@ static void copy_device(char out[IFNAMSIZ], const char *name)
     snprintf(out, IFNAMSIZ, "%.*s", (int)strcspn(name, ":"), name);
 }
 
+/* fe80::/10: such an address has to be used with the name of an interface, which differs between machines. */
+static bool is_link_local(const struct ip *address)
+{
+    return address->family == AF_INET6 && address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
+}
+
 struct wish {
     const char *device; /* NULL: any but a loopback */
-    const struct in_addr *address;
+    const struct ip *address;
 };
 
-static bool fits(const struct ifaddrs *entry, const struct wish *wish, struct in_addr address)
+static bool fits(const struct ifaddrs *entry, const struct wish *wish, const struct ip *address)
 {
     char device[IFNAMSIZ];
 
     if (wish->address != NULL) {
-        return wish->address->s_addr == address.s_addr;
+        return ip_is(wish->address, address);
     }
     if (wish->device == NULL) {
         return (entry->ifa_flags & IFF_LOOPBACK) == 0;
@@ -85,44 +61,45 @@ static bool fits(const struct ifaddrs *entry, const struct wish *wish, struct in
     return strcmp(device, wish->device) == 0;
 }
 
-static struct in_addr mask_of(const struct ifaddrs *entry)
-{
-    struct sockaddr_in mask = {0};
-
-    if (entry->ifa_netmask != NULL) {
-        memcpy(&mask, entry->ifa_netmask, sizeof(mask));
-    }
-    return mask.sin_addr;
-}
-
-static bool find_entry(const struct ifaddrs *list, const struct wish *wish, struct link_place *out)
+static bool find_entry_of(const struct ifaddrs *list, const struct wish *wish, sa_family_t family,
+                          struct link_place *out)
 {
     for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
-        struct sockaddr_in address;
+        struct ip address;
 
-        if (entry->ifa_addr == NULL || entry->ifa_addr->sa_family != AF_INET || (entry->ifa_flags & IFF_UP) == 0) {
+        if (entry->ifa_addr == NULL || entry->ifa_addr->sa_family != family || (entry->ifa_flags & IFF_UP) == 0) {
             continue;
         }
-        memcpy(&address, entry->ifa_addr, sizeof(address));
-        if (fits(entry, wish, address.sin_addr)) {
+        address = ip_of(entry->ifa_addr);
+        if (!is_link_local(&address) && fits(entry, wish, &address)) {
             copy_device(out->device, entry->ifa_name);
             out->has_carrier = (entry->ifa_flags & IFF_RUNNING) != 0;
-            out->address = address.sin_addr;
-            out->mask = mask_of(entry);
+            out->address = address;
+            out->mask = entry->ifa_netmask != NULL ? ip_of(entry->ifa_netmask) : (struct ip){0};
             return true;
         }
     }
     return false;
 }
 
+static bool find_entry(const struct ifaddrs *list, const struct wish *wish, struct link_place *out)
+{
+    return find_entry_of(list, wish, AF_INET, out) || find_entry_of(list, wish, AF_INET6, out);
+}
+
 static tck_status_t find_by_address(const struct ifaddrs *list, const char *device, const char *address,
                                     struct link_place *out, struct error *err)
 {
-    struct in_addr wanted;
-    tck_status_t status = parse_ipv4(address, &wanted, err);
+    struct ip wanted;
+    tck_status_t status = parse_ip(address, &wanted, err);
 
     if (status != TCK_OK) {
         return status;
+    }
+    if (is_link_local(&wanted)) {
+        return error_set(err, TCK_ERR_INVAL,
+                         "address %s is valid only within its own network segment: give one that is valid beyond it",
+                         address);
     }
     if (!find_entry(list, &(struct wish){.address = &wanted}, out)) {
         out->device[0] = '\0';
@@ -140,14 +117,14 @@ static tck_status_t find_by_device(const struct ifaddrs *list, const char *devic
     if (find_entry(list, &(struct wish){.device = device}, out)) {
         return TCK_OK;
     }
-    return error_set(err, TCK_ERR_NOENT, "network interface %s is not up or has no IPv4 address", device);
+    return error_set(err, TCK_ERR_NOENT, "network interface %s is not up or has no address", device);
 }
 
 static void find_any(const struct ifaddrs *list, struct link_place *out)
 {
     if (!find_entry(list, &(struct wish){0}, out)) {
         snprintf(out->device, sizeof(out->device), "lo");
-        out->address.s_addr = htonl(INADDR_LOOPBACK);
+        (void)ip_parse("127.0.0.1", &out->address);
     }
 }
 
@@ -214,6 +191,18 @@ static tck_status_t find_several(const struct address_list *devices, const struc
     return out->count > 0 ? TCK_OK : status;
 }
 
+static tck_status_t check_family(const struct link_places *places, struct error *err)
+{
+    for (size_t i = 1; i < places->count; i++) {
+        if (places->of[i].address.family != places->of[0].address.family) {
+            return error_set(err, TCK_ERR_CONFIG,
+                             "one address of this agent is IPv4 and another one IPv6: set net_address to addresses of "
+                             "one family");
+        }
+    }
+    return TCK_OK;
+}
+
 tck_status_t link_places_find(const char *devices, const char *addresses, struct link_places *out, struct error *err)
 {
     struct address_list device_list, address_list;
@@ -228,17 +217,38 @@ tck_status_t link_places_find(const char *devices, const char *addresses, struct
     }
     count = device_list.count > address_list.count ? device_list.count : address_list.count;
     if (count > 1) {
-        return find_several(&device_list, &address_list, count, out, err);
+        status = find_several(&device_list, &address_list, count, out, err);
+        return status == TCK_OK ? check_family(out, err) : status;
     }
     out->count = 1;
     return link_place_find(devices, addresses, &out->of[0], err);
 }
 
-size_t link_places_toward(const struct link_places *places, struct in_addr remote, size_t i)
+bool link_places_are_ipv6(const char *devices, const char *addresses)
+{
+    struct address_list device_list, address_list;
+    struct link_place place = {.device = ""};
+    size_t count;
+
+    if (address_list_read(devices, &device_list, NULL) != TCK_OK ||
+        address_list_read(addresses, &address_list, NULL) != TCK_OK) {
+        return false; /* config_load refuses them */
+    }
+    count = device_list.count > address_list.count ? device_list.count : address_list.count;
+    for (size_t i = 0; i < count || i == 0; i++) {
+        if (link_place_find(item(&device_list, i), item(&address_list, i), &place, NULL) == TCK_OK) {
+            break;
+        }
+    }
+    return place.address.family == AF_INET6;
+}
+
+size_t link_places_toward(const struct link_places *places, const struct ip *remote, size_t i)
 {
     for (size_t k = 0; k < places->count; k++) {
         const struct link_place *place = &places->of[k];
-        if (place->mask.s_addr != 0 && ((place->address.s_addr ^ remote.s_addr) & place->mask.s_addr) == 0) {
+
+        if (ip_in_network(&place->address, remote, &place->mask)) {
             return k;
         }
     }

@@ -10,7 +10,6 @@
 #include "tiers/link.h"
 #include "tiers/link_address.h"
 #include "tiers/ucx_listeners.h"
-#include <netinet/in.h>
 
 #define LINK_WHY_BYTES 96
 
@@ -68,7 +67,7 @@ struct link_conn {
     bool dead;   /* down was queued */
     char why[LINK_WHY_BYTES];
     char remote[ADDRESS_TEXT]; /* of an accepted one; "": unknown */
-    struct in_addr peer;       /* the other side's; 0: unknown */
+    struct ip peer;            /* the other side's; none: unknown */
     struct event down;
     struct link_conn *next, **at; /* in link->conns */
 };

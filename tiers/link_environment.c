@@ -20,7 +20,6 @@ struct variable {
 
 static const struct variable variables[] = {
     {"UCX_TLS", "tcp"},
-    {"UCX_TCP_AF_PRIO", "inet"}, /* a mixed setting aborts both sides */
     {"UCX_TCP_CM_REUSEADDR", "y"},
     {"UCX_TCP_CM_SYN_CNT", "2"}, /* never UCX_TCP_SYN_CNT: with it no worker can be created */
     {"UCX_TCP_PUT_ENABLE", "n"}, /* with it, a sender aborts when its receiver closes by force */
@@ -63,6 +62,12 @@ void link_environment(const char *device)
     if (device[0] != '\0' && strchr(device, ',') == NULL) { /* of several, link_ucx.c chooses one for each address */
         set_defaults(net, 1);
     }
+}
+
+void link_environment_family(bool ipv6)
+{
+    const struct variable family[] = {{"UCX_TCP_AF_PRIO", ipv6 ? "inet6" : "inet"}};
+    set_defaults(family, 1);
 }
 
 /* The lower two bits are those of explicit congestion notification. They say, as in UCX's own default for RoCE, that

@@ -12,10 +12,10 @@
 #define SOON      20   /* times; then more rarely, for those that wait for the other side */
 #define RARELY_MS 1000 /* as long as there are connections */
 
-static bool is_peer(const struct link *link, struct in_addr address)
+static bool is_peer(const struct link *link, const struct ip *address)
 {
     for (const struct link_conn *conn = link->conns; conn != NULL; conn = conn->next) {
-        if (conn->peer.s_addr != 0 && conn->peer.s_addr == address.s_addr) {
+        if (!ip_is_none(&conn->peer) && ip_is(&conn->peer, address)) {
             return true;
         }
     }
@@ -25,14 +25,18 @@ static bool is_peer(const struct link *link, struct in_addr address)
 static bool belongs_to_link(const void *ctx, int fd)
 {
     const struct link *link = ctx;
-    struct sockaddr_in remote = {.sin_family = AF_UNSPEC};
+    struct sockaddr_storage remote = {.ss_family = AF_UNSPEC};
     socklen_t len = sizeof(remote);
+    struct ip address;
 
     if (listeners_have(&link->listeners, fd)) {
         return true;
     }
-    return getpeername(fd, (struct sockaddr *)&remote, &len) == 0 && remote.sin_family == AF_INET &&
-           is_peer(link, remote.sin_addr);
+    if (getpeername(fd, (struct sockaddr *)&remote, &len) != 0) {
+        return false;
+    }
+    address = ip_of((const struct sockaddr *)&remote);
+    return is_peer(link, &address);
 }
 
 static void mark(void *ctx)

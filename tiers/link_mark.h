@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gives the TCP sockets of a link its class (IP_TOS). UCX has no setting for it and no call that returns its sockets.
+ * Gives the TCP sockets of a link its class (IP_TOS, IPV6_TCLASS). UCX has no setting for it and no call that returns
+ * its sockets.
  *
  * Marked are the listening sockets that UCX has opened for the link, from which what they accept inherits the class,
  * and connections to the addresses of the link's peers. All other sockets of this process stay as they are, among them

@@ -13,7 +13,6 @@
 #include "tiers/link_log.h"
 #include "tiers/link_mark.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,24 +266,30 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
                                             UCP_EP_PARAM_FIELD_LOCAL_SOCK_ADDR,
                               .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER};
-    struct sockaddr_in remote, local = {.sin_family = AF_INET};
+    struct socket_address remote, local;
     struct link_conn *conn;
     tck_status_t status = link_address_parse(address, &remote, err);
+    struct ip ip;
     size_t from;
 
     if (status != TCK_OK) {
         return status;
     }
-    from = link_places_toward(&link->places, remote.sin_addr, number);
+    ip = ip_of((struct sockaddr *)&remote.socket);
+    from = link_places_toward(&link->places, &ip, number);
+    if (ip.family != link->places.of[from].address.family) {
+        return error_set(err, TCK_ERR_CONFIG, "%s and %s are not both IPv4 or both IPv6: set net_address on all nodes",
+                         address, link->address);
+    }
     conn = conn_new(&link->port[from]);
     if (conn == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a connection to %s", address);
     }
-    local.sin_addr = link->places.of[from].address;
+    local = socket_address_of(&link->places.of[from].address, 0);
     conn->user = user;
-    conn->peer = remote.sin_addr;
-    params.sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&remote, .addrlen = sizeof(remote)};
-    params.local_sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&local, .addrlen = sizeof(local)};
+    conn->peer = ip;
+    params.sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&remote.socket, .addrlen = remote.len};
+    params.local_sockaddr = (ucs_sock_addr_t){.addr = (struct sockaddr *)&local.socket, .addrlen = local.len};
     status = make_ep(conn, &params);
     if (status != TCK_OK) {
         return error_set(err, status, "connect to %s from %s", address, link->address);
@@ -294,27 +299,29 @@ tck_status_t link_connect(struct link *link, const char *address, size_t number,
     return TCK_OK;
 }
 
+/* Leaves out as it is if the address is neither IPv4 nor IPv6. */
+static struct ip print_address(const struct sockaddr_storage *from, char out[ADDRESS_TEXT])
+{
+    struct ip ip = ip_of((const struct sockaddr *)from);
+    char text[SOCKET_ADDRESS_TEXT];
+
+    if (!ip_is_none(&ip)) {
+        socket_address_print((const struct sockaddr *)from, text);
+        snprintf(out, ADDRESS_TEXT, "%s", text);
+    }
+    return ip;
+}
+
 const char *link_remote(struct link_conn *conn)
 {
     ucp_ep_attr_t attr = {.field_mask = UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR};
-    struct sockaddr_in address;
 
-    if (!conn->closed && ucp_ep_query(conn->ep, &attr) == UCS_OK && attr.remote_sockaddr.ss_family == AF_INET) {
-        memcpy(&address, &attr.remote_sockaddr, sizeof(address));
-        link_address_print(&address, conn->remote);
-        conn->peer = address.sin_addr;
+    if (!conn->closed && ucp_ep_query(conn->ep, &attr) == UCS_OK) {
+        struct ip ip = print_address(&attr.remote_sockaddr, conn->remote);
+
+        conn->peer = ip_is_none(&ip) ? conn->peer : ip;
     }
     return conn->remote;
-}
-
-static void print_address(const struct sockaddr_storage *from, char out[ADDRESS_TEXT])
-{
-    struct sockaddr_in address;
-
-    if (from->ss_family == AF_INET) {
-        memcpy(&address, from, sizeof(address));
-        link_address_print(&address, out);
-    }
 }
 
 static void name_transports(const struct link_conn *conn, char *out, size_t cap)
@@ -342,8 +349,8 @@ void link_route(const struct link_conn *conn, struct link_route *out)
         return;
     }
     if (ucp_ep_query(conn->ep, &attr) == UCS_OK) {
-        print_address(&attr.local_sockaddr, out->local);
-        print_address(&attr.remote_sockaddr, out->remote);
+        (void)print_address(&attr.local_sockaddr, out->local);
+        (void)print_address(&attr.remote_sockaddr, out->remote);
     }
     name_transports(conn, out->transports, sizeof(out->transports));
 }
@@ -546,16 +553,16 @@ static tck_status_t open_worker(struct port *port, struct error *err)
 static tck_status_t open_listener(struct port *port, const struct link_place *place, uint16_t *number,
                                   struct error *err)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(*number), .sin_addr = place->address};
+    struct socket_address address = socket_address_of(&place->address, *number);
     ucp_listener_params_t params = {.field_mask =
                                         UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-                                    .sockaddr = {.addr = (struct sockaddr *)&address, .addrlen = sizeof(address)},
+                                    .sockaddr = {.addr = (struct sockaddr *)&address.socket, .addrlen = address.len},
                                     .conn_handler = {.cb = on_connect_request, .arg = port}};
     ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    char text[ADDRESS_TEXT];
+    char text[SOCKET_ADDRESS_TEXT];
     ucs_status_t status;
 
-    link_address_print(&address, text);
+    socket_address_print((struct sockaddr *)&address.socket, text);
     status = ucp_listener_create(port->worker, &params, &port->listener);
     if (status != UCS_OK) {
         ucx_error(err, status, "listen");
@@ -566,9 +573,8 @@ static tck_status_t open_listener(struct port *port, const struct link_place *pl
         ucp_listener_destroy(port->listener);
         return ucx_error(err, status, "query the port of the listener");
     }
-    memcpy(&address, &attr.sockaddr, sizeof(address));
-    *number = ntohs(address.sin_port);
-    link_address_print(&address, text);
+    *number = socket_address_port((struct sockaddr *)&attr.sockaddr);
+    socket_address_print((struct sockaddr *)&attr.sockaddr, text);
     if (!address_list_add(port->link->address, sizeof(port->link->address), text)) {
         ucp_listener_destroy(port->listener);
         return error_set(err, TCK_ERR_INTERNAL, "the addresses of this agent are too long");

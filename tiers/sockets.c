@@ -46,14 +46,15 @@ struct mark {
 static void mark(void *ctx, int fd)
 {
     struct mark *m = ctx;
-    int tos = 0;
+    int tos = 0, domain = socket_option(fd, SO_DOMAIN);
+    int level = domain == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP, name = domain == AF_INET6 ? IPV6_TCLASS : IP_TOS;
     socklen_t len = sizeof(tos);
 
-    if (socket_option(fd, SO_DOMAIN) != AF_INET || socket_option(fd, SO_PROTOCOL) != IPPROTO_TCP ||
-        getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &len) != 0 || tos == m->tos || !m->chosen(m->ctx, fd)) {
+    if ((domain != AF_INET && domain != AF_INET6) || socket_option(fd, SO_PROTOCOL) != IPPROTO_TCP ||
+        getsockopt(fd, level, name, &tos, &len) != 0 || tos == m->tos || !m->chosen(m->ctx, fd)) {
         return;
     }
-    if (setsockopt(fd, IPPROTO_IP, IP_TOS, &m->tos, sizeof(m->tos)) != 0 && errno != EBADF && errno != ENOTSOCK) {
+    if (setsockopt(fd, level, name, &m->tos, sizeof(m->tos)) != 0 && errno != EBADF && errno != ENOTSOCK) {
         m->failed_errno = errno;
     }
 }

@@ -18,8 +18,9 @@ static void consider(void *ctx, int fd)
 {
     struct listeners *listeners = ctx;
     ino_t inode = inode_of(fd);
+    int domain = socket_option(fd, SO_DOMAIN);
 
-    if (inode != 0 && listeners->count < LISTENERS_MAX && socket_option(fd, SO_DOMAIN) == AF_INET &&
+    if (inode != 0 && listeners->count < LISTENERS_MAX && (domain == AF_INET || domain == AF_INET6) &&
         socket_option(fd, SO_ACCEPTCONN) != 0) {
         listeners->of[listeners->count].fd = fd;
         listeners->of[listeners->count].inode = inode;

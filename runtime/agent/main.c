@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/ipc.h"
+#include "tiers/link_address.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -113,6 +114,7 @@ static void exec_with_ucx_environment(const struct config *config, const char *f
         log_info("the system's UCX is used: %s", why);
     }
     link_environment(config->net_device);
+    link_environment_family(link_places_are_ipv6(config->net_device, config->net_address));
     link_environment_class(config_dscp(config), config->service_level);
     const char *argv[6] = {"tierckptd"};
     size_t n = 1;

@@ -67,11 +67,17 @@ bool address_list_add(char *text, size_t cap, const char *item)
     return true;
 }
 
+/* An IPv6 address in front of a port is in brackets, since it has colons itself. */
+static size_t host_len(const char *item)
+{
+    return item[0] == '[' ? strcspn(item, "]") : strcspn(item, ":");
+}
+
 size_t address_list_host(const struct address_list *list, const char *host)
 {
-    size_t len = strcspn(host, ":"), i = 0;
+    size_t len = host_len(host), i = 0;
 
-    while (i < list->count && (strcspn(list->of[i], ":") != len || strncmp(list->of[i], host, len) != 0)) {
+    while (i < list->count && (host_len(list->of[i]) != len || strncmp(list->of[i], host, len) != 0)) {
         i++;
     }
     return i;

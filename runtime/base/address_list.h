@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The addresses of one node in the order in which they are tried, as text: "10.0.0.1:40123,10.0.1.1:40123". Interfaces
- * and addresses in the configuration are written in the same way. */
+ * The addresses of one node in the order in which they are tried, as text: "10.0.0.1:40123,10.0.1.1:40123", or
+ * "[fd00::1]:40123". Interfaces and addresses in the configuration are written in the same way. */
 #ifndef TCK_BASE_ADDRESS_LIST_H
 #define TCK_BASE_ADDRESS_LIST_H
 

@@ -86,8 +86,9 @@ static const struct field fields[] = {
      .help = "network interface for traffic between agents, or several in the order in which they are used "
              "(\"eth0,eth1\", at most 4); default: UCX uses every interface"},
     {TEXT(net_address),
-     .help = "IPv4 address that other agents connect to, or several, as many as interfaces in net_device if that is "
-             "set; default: the first one of each net_device, or of any interface that is up and not a loopback"},
+     .help = "address that other agents connect to, or several, as many as interfaces in net_device if that is set, "
+             "all IPv4 (at most 4) or all IPv6 (at most 2), on all nodes; default: the first IPv4 address of each "
+             "net_device, or of any interface that is up and not a loopback, or, without one, the first IPv6 address"},
     {NUMBER(net_port, 0, 65535), .default_text = "0",
      .help = "TCP port on which the agent listens for other agents, the same on each of its addresses; 0: any free "
              "port"},
@@ -464,7 +465,7 @@ static bool is_prom_file(const char *path)
 
 static tck_status_t check_metrics(const struct config *config, struct error *err)
 {
-    struct listen_address ignored;
+    struct socket_address ignored;
     if (config->metrics_textfile[0] != '\0' && !is_prom_file(config->metrics_textfile)) {
         return error_set(err, TCK_ERR_CONFIG,
                          "metrics_textfile: %.300s is not the name of a .prom file, and node_exporter reads no other",

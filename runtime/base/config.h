@@ -35,7 +35,7 @@ struct config {
     char hugetlb_mount[CONFIG_PATH];   /* tmpfs mount with huge=advise to take segments from; "" none */
     char net_device[CONFIG_NET];  /* interfaces for agent to agent traffic (address_list.h); "" = the one of the default
                                      address */
-    char net_address[CONFIG_NET]; /* addresses other agents use, one for each interface; "" = the first IPv4 address of
+    char net_address[CONFIG_NET]; /* addresses other agents use, one for each interface; "" = the first address of
                                      each net_device */
     uint32_t net_port;            /* 0: any */
     char traffic_class[CONFIG_CLASS];   /* of what agents send (dscp.h); "": the system's */

@@ -2,12 +2,9 @@
  * Where a server listens, as users write it. */
 #include "base/listen_address.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,78 +16,31 @@ static tck_status_t not_one(const char *text, struct error *err)
                      text);
 }
 
-static bool parse_port(const char *text, uint16_t *out)
+tck_status_t listen_address_parse(const char *text, struct socket_address *out, struct error *err)
 {
-    size_t digits = strspn(text, "0123456789");
-    unsigned long port = strtoul(text, NULL, 10);
-    if (digits == 0 || digits > 5 || text[digits] != '\0' || port > UINT16_MAX) {
-        return false;
-    }
-    *out = (uint16_t)port;
-    return true;
-}
-
-static bool parse_ipv4(const char *host, uint16_t port, struct listen_address *out)
-{
-    struct sockaddr_in *in = (struct sockaddr_in *)&out->socket;
-    bool loopback = host[0] == '\0' || strcmp(host, "localhost") == 0;
-    in->sin_family = AF_INET;
-    in->sin_port = htons(port);
-    out->len = sizeof(*in);
-    return inet_pton(AF_INET, loopback ? "127.0.0.1" : host, &in->sin_addr) == 1;
-}
-
-/* In brackets, because an address has colons itself. */
-static bool parse_ipv6(char *host, uint16_t port, struct listen_address *out)
-{
-    struct sockaddr_in6 *in = (struct sockaddr_in6 *)&out->socket;
-    size_t len = strlen(host);
-    if (host[len - 1] != ']') {
-        return false;
-    }
-    host[len - 1] = '\0';
-    in->sin6_family = AF_INET6;
-    in->sin6_port = htons(port);
-    out->len = sizeof(*in);
-    return inet_pton(AF_INET6, host + 1, &in->sin6_addr) == 1;
-}
-
-tck_status_t listen_address_parse(const char *text, struct listen_address *out, struct error *err)
-{
-    struct listen_address parsed = {0};
+    static const char loopback[] = "127.0.0.1";
     const char *colon = strrchr(text, ':');
-    char host[INET6_ADDRSTRLEN + 2];
-    uint16_t port;
-    if (colon == NULL || (size_t)(colon - text) >= sizeof(host) || !parse_port(colon + 1, &port)) {
+    char full[SOCKET_ADDRESS_TEXT];
+    bool here = colon != NULL && (colon == text || strncmp(text, "localhost:", strlen("localhost:")) == 0);
+    int len = here ? snprintf(full, sizeof(full), "%s%s", loopback, strchr(text, ':'))
+                   : snprintf(full, sizeof(full), "%s", text);
+    if (len < 0 || (size_t)len >= sizeof(full) || !socket_address_parse(full, out)) {
         return not_one(text, err);
     }
-    snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
-    if (!(host[0] == '[' ? parse_ipv6(host, port, &parsed) : parse_ipv4(host, port, &parsed))) {
-        return not_one(text, err);
-    }
-    *out = parsed;
     return TCK_OK;
 }
 
 /* The address that the socket has. */
-static void describe(int fd, char out[LISTEN_ADDRESS_TEXT])
+static void describe(int fd, char out[SOCKET_ADDRESS_TEXT])
 {
-    struct listen_address at = {.len = sizeof(at.socket)};
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&at.socket;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&at.socket;
-    char host[INET6_ADDRSTRLEN] = "?";
-    (void)getsockname(fd, (struct sockaddr *)&at.socket, &at.len);
-    if (at.socket.ss_family == AF_INET6) {
-        (void)inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-        snprintf(out, LISTEN_ADDRESS_TEXT, "[%s]:%u", host, ntohs(v6->sin6_port));
-    } else {
-        (void)inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-        snprintf(out, LISTEN_ADDRESS_TEXT, "%s:%u", host, ntohs(v4->sin_port));
-    }
+    struct sockaddr_storage at = {.ss_family = AF_UNSPEC};
+    socklen_t len = sizeof(at);
+    (void)getsockname(fd, (struct sockaddr *)&at, &len);
+    socket_address_print((const struct sockaddr *)&at, out);
 }
 
-tck_status_t listen_address_open(const struct listen_address *address, int backlog, int *fd_out,
-                                 char at_out[LISTEN_ADDRESS_TEXT], struct error *err)
+tck_status_t listen_address_open(const struct socket_address *address, int backlog, int *fd_out,
+                                 char at_out[SOCKET_ADDRESS_TEXT], struct error *err)
 {
     int on = 1;
     int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -9,8 +9,8 @@
 #include "base/path.h"
 #include "base/program.h"
 #include "base/record.h"
+#include "base/socket_address.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -69,11 +69,30 @@ static void check_memory(struct report *report, const struct config *config)
 
 /* ---- network ------------------------------------------------------------------------------------------------- */
 
+/* The address of an entry; none if it is neither IPv4 nor IPv6. */
+static struct ip ip_of_entry(const struct ifaddrs *entry)
+{
+    return entry->ifa_addr != NULL ? ip_of(entry->ifa_addr) : (struct ip){0};
+}
+
+/* Each once, with the first of its addresses. */
+static bool is_first_of_its_name(const struct ifaddrs *all, const struct ifaddrs *entry)
+{
+    for (const struct ifaddrs *i = all; i != entry; i = i->ifa_next) {
+        struct ip ip = ip_of_entry(i);
+        if (!ip_is_none(&ip) && strcmp(i->ifa_name, entry->ifa_name) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void name_interfaces(const struct ifaddrs *all, char *out, size_t cap)
 {
     out[0] = '\0';
     for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET) {
+        struct ip ip = ip_of_entry(i);
+        if (!ip_is_none(&ip) && is_first_of_its_name(all, i)) {
             size_t used = strlen(out);
             snprintf(out + used, cap - used, "%s%s", used ? " " : "", i->ifa_name);
         }
@@ -83,17 +102,12 @@ static void name_interfaces(const struct ifaddrs *all, char *out, size_t cap)
 /* NULL: there is none with this name, or this address. */
 static const struct ifaddrs *find_interface(const struct ifaddrs *all, const char *device, const char *address)
 {
-    struct in_addr wanted = {0};
-    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        struct sockaddr_in in;
-        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET) {
-            continue;
-        }
-        memcpy(&in, i->ifa_addr, sizeof(in));
+    struct ip wanted = {0};
+    bool known = address[0] == '\0' || ip_parse(address, &wanted);
+    for (const struct ifaddrs *i = all; i != NULL && known; i = i->ifa_next) {
+        struct ip ip = ip_of_entry(i);
         bool named = device[0] == '\0' || strcmp(i->ifa_name, device) == 0;
-        bool has =
-            address[0] == '\0' || (inet_pton(AF_INET, address, &wanted) == 1 && wanted.s_addr == in.sin_addr.s_addr);
-        if (named && has) {
+        if (!ip_is_none(&ip) && named && (address[0] == '\0' || ip_is(&ip, &wanted))) {
             return i;
         }
     }
@@ -111,7 +125,7 @@ static void check_interface(struct report *report, const struct ifaddrs *all, co
     bool works = found != NULL && (found->ifa_flags & IFF_UP) != 0 && (found->ifa_flags & IFF_RUNNING) != 0;
     name_interfaces(all, names, sizeof(names));
     snprintf(what, sizeof(what), "%s%s%s", device, device[0] && address[0] ? " with address " : "", address);
-    snprintf(detail, sizeof(detail), "%s %s among the IPv4 interfaces: %s", what, how, names);
+    snprintf(detail, sizeof(detail), "%s %s among the interfaces with an address: %s", what, how, names);
     tell(report, works ? GOOD : BAD, "network device", detail);
 }
 

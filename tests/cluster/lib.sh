@@ -253,8 +253,9 @@ ask() { # NODE COMMAND...
 }
 
 # make_net NODE...: each node in a network namespace of its own, all on one switch in another; from now on run_on starts
-# its trainers, and so the agents, there. Names carry this test's pid: tests run at the same time.
-net_nodes=()
+# its trainers, and so the agents, there. Names carry this test's pid: tests run at the same time. With net_family=6 they
+# have no IPv4 addresses.
+net_nodes=() net_family=4
 make_net() {
     local node i=0
     needs_root
@@ -268,7 +269,11 @@ make_net() {
         ip -n "tck$$-switch" link add "to-$node" type veth peer name net0 netns "tck$$-$node" || skip "no veth here"
         ip -n "tck$$-switch" link set "to-$node" master bridge up
         ip -n "tck$$-$node" link set lo up
-        ip -n "tck$$-$node" address add "10.77.0.$i/24" dev net0
+        if [ "$net_family" = 6 ]; then
+            ip -n "tck$$-$node" address add "fd77::$i/64" dev net0 nodad || skip "no IPv6 here"
+        else
+            ip -n "tck$$-$node" address add "10.77.0.$i/24" dev net0
+        fi
         ip -n "tck$$-$node" link set net0 up
     done
     in_node=enter

@@ -51,7 +51,7 @@ static void note_trouble(struct error *known, const struct error *now)
 static void listen_somewhere(struct metrics *m)
 {
     const char *where = m->needs.config->metrics_listen;
-    struct listen_address address;
+    struct socket_address address;
     struct error err = {0};
     m->listen_after_ms = clock_ms() + LISTEN_AGAIN_MS;
     if (listen_address_parse(where, &address, &err) == TCK_OK &&

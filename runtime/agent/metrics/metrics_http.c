@@ -34,7 +34,7 @@ struct visit {
 };
 
 struct metrics_http {
-    char at[LISTEN_ADDRESS_TEXT];
+    char at[SOCKET_ADDRESS_TEXT];
     int listen_fd, wake_fd;
     struct MHD_Daemon *daemon;
     pthread_t thread;
@@ -256,7 +256,7 @@ static void release(struct metrics_http *http)
     free(http);
 }
 
-tck_status_t metrics_http_start(const struct listen_address *address, struct metrics_http **out, struct error *err)
+tck_status_t metrics_http_start(const struct socket_address *address, struct metrics_http **out, struct error *err)
 {
     struct metrics_http *http = calloc(1, sizeof(*http));
     if (http == NULL) {

@@ -11,7 +11,7 @@
 
 struct metrics_http;
 
-must_check tck_status_t metrics_http_start(const struct listen_address *address, struct metrics_http **out,
+must_check tck_status_t metrics_http_start(const struct socket_address *address, struct metrics_http **out,
                                            struct error *err);
 /* Waits for the thread, not for scrapers. */
 void metrics_http_stop(struct metrics_http *http);

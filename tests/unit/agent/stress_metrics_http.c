@@ -17,7 +17,7 @@
 #define ROUNDS     5
 #define TEXTS      200
 
-static struct listen_address address;
+static struct socket_address address;
 static atomic_bool scraping;
 static atomic_uint answers;
 

@@ -14,7 +14,7 @@ static struct metrics_http *http;
 
 static void set_up(void)
 {
-    struct listen_address address;
+    struct socket_address address;
     struct error err = {0};
     cr_assert_eq(listen_address_parse(":0", &address, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(metrics_http_start(&address, &http, &err), TCK_OK, "%s", err.text);
@@ -34,7 +34,7 @@ static void show(const char *text)
 
 static int visit(void)
 {
-    struct listen_address there;
+    struct socket_address there;
     struct error err = {0};
     cr_assert_eq(listen_address_parse(metrics_http_at(http), &there, &err), TCK_OK, "%s", err.text);
     int fd = socket(there.socket.ss_family, SOCK_STREAM, 0);

@@ -64,4 +64,8 @@ Test(address_list, finds_a_host_whatever_its_port)
     cr_expect_eq(address_list_host(&list, "10.0.0.12"), 1);
     cr_expect_eq(address_list_host(&list, "10.0.0.1:99"), 0);
     cr_expect_eq(address_list_host(&list, "10.0.0"), 2);
+    cr_assert_eq(address_list_read("[fd00::1]:40123,[fd00::1:2]:40123", &list, NULL), TCK_OK);
+    cr_expect_eq(address_list_host(&list, "[fd00::1:2]:9"), 1);
+    cr_expect_eq(address_list_host(&list, "[fd00::1]:9"), 0);
+    cr_expect_eq(address_list_host(&list, "[fd00::]:40123"), 2);
 }

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct listen_address parsed(const char *text)
+static struct socket_address parsed(const char *text)
 {
-    struct listen_address a;
+    struct socket_address a;
     struct error err = {0};
     cr_assert_eq(listen_address_parse(text, &a, &err), TCK_OK, "%s: %s", text, err.text);
     return a;
@@ -18,7 +18,7 @@ static struct listen_address parsed(const char *text)
 
 static void expect_ipv4(const char *text, const char *host, uint16_t port)
 {
-    struct listen_address a = parsed(text);
+    struct socket_address a = parsed(text);
     const struct sockaddr_in *in = (const struct sockaddr_in *)&a.socket;
     cr_assert_eq(in->sin_family, AF_INET, "%s", text);
     cr_assert_str_eq(inet_ntoa(in->sin_addr), host);
@@ -35,7 +35,7 @@ Test(listen_address, takes_numeric_hosts)
 {
     expect_ipv4("0.0.0.0:1", "0.0.0.0", 1);
     expect_ipv4("192.0.2.7:65535", "192.0.2.7", 65535);
-    struct listen_address a = parsed("[2001:db8::7]:80");
+    struct socket_address a = parsed("[2001:db8::7]:80");
     cr_assert_eq(a.socket.ss_family, AF_INET6);
     cr_assert_eq(ntohs(((const struct sockaddr_in6 *)&a.socket)->sin6_port), 80);
 }
@@ -66,7 +66,7 @@ Test(listen_address, refuses_everything_else)
                                       ":99999999999999999999",
                                       "[1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa:bbbb:cccc]:80"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        struct listen_address a;
+        struct socket_address a;
         struct error err = {0};
         cr_assert_eq(listen_address_parse(bad[i], &a, &err), TCK_ERR_CONFIG, "accepted \"%s\"", bad[i]);
         cr_assert(strstr(err.text, "HOST:PORT") != NULL, "%s", err.text);
@@ -76,12 +76,12 @@ Test(listen_address, refuses_everything_else)
 /* A client reaches the socket at the address that is reported. */
 static void expect_answer(const char *text)
 {
-    struct listen_address a = parsed(text);
-    char at[LISTEN_ADDRESS_TEXT];
+    struct socket_address a = parsed(text);
+    char at[SOCKET_ADDRESS_TEXT];
     struct error err = {0};
     int fd = -1;
     cr_assert_eq(listen_address_open(&a, 4, &fd, at, &err), TCK_OK, "%s: %s", text, err.text);
-    struct listen_address there = parsed(at);
+    struct socket_address there = parsed(at);
     int client = socket(there.socket.ss_family, SOCK_STREAM, 0);
     cr_assert_eq(connect(client, (const struct sockaddr *)&there.socket, there.len), 0, "%s: %m", at);
     close(client);
@@ -106,8 +106,8 @@ Test(listen_address, of_ipv6_is_opened_where_there_is_ipv6)
 
 Test(listen_address, that_is_in_use_is_an_error)
 {
-    struct listen_address a = parsed(":0");
-    char at[LISTEN_ADDRESS_TEXT];
+    struct socket_address a = parsed(":0");
+    char at[SOCKET_ADDRESS_TEXT];
     struct error err = {0};
     int fd = -1, second = -1;
     cr_assert_eq(listen_address_open(&a, 4, &fd, at, &err), TCK_OK);

@@ -2,32 +2,22 @@
  * Addresses of a link: parsing, printing, and choosing interface and address. */
 #include "tiers/link_address.h"
 
-#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <string.h>
 
-Test(link_address, prints_what_it_parsed)
+static struct ip ipv(const char *text)
 {
-    struct sockaddr_in address;
-    char text[ADDRESS_TEXT];
-    cr_assert_eq(link_address_parse("10.1.2.3:40123", &address, NULL), TCK_OK);
-    link_address_print(&address, text);
-    cr_expect_str_eq(text, "10.1.2.3:40123");
+    struct ip ip = {0};
+    cr_assert(ip_parse(text, &ip), "%s", text);
+    return ip;
 }
 
 Test(link_address, refuses_texts_that_are_no_address_with_port)
 {
-    static const char *const wrong[] = {"",
-                                        ":",
-                                        "10.0.0.1:",
-                                        "10.0.0.1:x",
-                                        "10.0.0.1:+1",
-                                        "10.0.0.1: 1",
-                                        "10.0.0:80",
-                                        "10.0.0.1:1x",
-                                        "10.0.0.1:65536",
-                                        "10.0.0.1:99999999999999999999"};
-    struct sockaddr_in address;
+    static const char *const wrong[] = {
+        "",          ":",           "10.0.0.1:",  "10.0.0.1:x",  "10.0.0.1:+1",    "10.0.0.1: 1",
+        "10.0.0:80", "10.0.0.1:1x", "10.0.0.1:0", "[fd00::1]:0", "10.0.0.1:65536", "10.0.0.1:99999999999999999999"};
+    struct socket_address address;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct error err;
         cr_expect_eq(link_address_parse(wrong[i], &address, &err), TCK_ERR_INVAL, "%s", wrong[i]);
@@ -45,7 +35,8 @@ Test(link_address, finds_the_address_of_an_interface)
 {
     struct link_place place;
     cr_assert_eq(link_place_find("lo", "", &place, NULL), TCK_OK);
-    cr_expect_eq(place.address.s_addr, htonl(INADDR_LOOPBACK));
+    struct ip loopback = ipv("127.0.0.1");
+    cr_expect(ip_is(&place.address, &loopback));
 }
 
 Test(link_address, finds_an_interface_and_an_address_if_none_is_requested)
@@ -53,7 +44,7 @@ Test(link_address, finds_an_interface_and_an_address_if_none_is_requested)
     struct link_place place;
     cr_assert_eq(link_place_find("", "", &place, NULL), TCK_OK);
     cr_expect_neq(place.device[0], '\0');
-    cr_expect_neq(place.address.s_addr, 0);
+    cr_expect_not(ip_is_none(&place.address));
 }
 
 Test(link_address, names_an_interface_that_does_not_exist)
@@ -68,17 +59,13 @@ Test(link_address, names_an_interface_that_does_not_exist)
 
 static struct link_place place_in(const char *address, const char *mask)
 {
-    struct link_place place = {.device = "x"};
-    inet_pton(AF_INET, address, &place.address);
-    inet_pton(AF_INET, mask, &place.mask);
-    return place;
+    return (struct link_place){.device = "x", .address = ipv(address), .mask = ipv(mask)};
 }
 
-static struct in_addr ipv4(const char *text)
+static size_t toward(const struct link_places *places, const char *remote, size_t i)
 {
-    struct in_addr address = {0};
-    inet_pton(AF_INET, text, &address);
-    return address;
+    struct ip ip = ipv(remote);
+    return link_places_toward(places, &ip, i);
 }
 
 Test(link_address, one_place_needs_no_carrier)
@@ -107,14 +94,48 @@ Test(link_address, names_the_first_of_several_places_if_none_is_there)
 Test(link_address, connects_from_the_place_in_the_same_network)
 {
     struct link_places places = {2, {place_in("10.0.0.1", "255.255.255.0"), place_in("10.0.1.1", "255.255.255.0")}};
-    cr_expect_eq(link_places_toward(&places, ipv4("10.0.1.7"), 0), 1);
-    cr_expect_eq(link_places_toward(&places, ipv4("10.0.0.7"), 1), 0);
+    cr_expect_eq(toward(&places, "10.0.1.7", 0), 1);
+    cr_expect_eq(toward(&places, "10.0.0.7", 1), 0);
 }
 
 Test(link_address, connects_across_networks_from_the_place_with_the_same_number)
 {
-    struct link_places places = {2, {place_in("10.0.0.1", "255.255.255.0"), place_in("10.0.1.1", "0.0.0.0")}};
-    cr_expect_eq(link_places_toward(&places, ipv4("10.9.0.1"), 0), 0);
-    cr_expect_eq(link_places_toward(&places, ipv4("10.9.1.1"), 1), 1);
-    cr_expect_eq(link_places_toward(&places, ipv4("10.9.2.1"), 2), 1, "the last one");
+    struct link_places places = {2,
+                                 {place_in("10.0.0.1", "255.255.255.0"), {.device = "x", .address = ipv("10.0.1.1")}}};
+    cr_expect_eq(toward(&places, "10.9.0.1", 0), 0);
+    cr_expect_eq(toward(&places, "10.9.1.1", 1), 1);
+    cr_expect_eq(toward(&places, "10.9.2.1", 2), 1, "the last one");
+}
+
+Test(link_address, finds_networks_of_ipv6_addresses)
+{
+    struct link_places places = {
+        2, {place_in("fd00:0:0:1::1", "ffff:ffff:ffff:ffff::"), place_in("fd00:0:0:2::1", "ffff:ffff:ffff:ffff::")}};
+    cr_expect_eq(toward(&places, "fd00:0:0:2::7", 0), 1);
+    cr_expect_eq(toward(&places, "fd00:0:0:1::7", 1), 0);
+    cr_expect_eq(toward(&places, "10.0.0.1", 1), 1, "a different family");
+}
+
+Test(link_address, an_ipv6_address_that_is_valid_in_its_own_network_alone_is_refused)
+{
+    struct link_place place;
+    struct error err;
+    cr_assert_eq(link_place_find("", "fe80::1", &place, &err), TCK_ERR_INVAL);
+    cr_expect_not_null(strstr(err.text, "fe80::1"));
+}
+
+Test(link_address, the_addresses_of_an_agent_are_of_one_family)
+{
+    struct link_places places;
+    struct error err;
+    cr_assert_eq(link_places_find("", "127.0.0.1,::1", &places, &err), TCK_ERR_CONFIG);
+    cr_expect_not_null(strstr(err.text, "net_address"));
+}
+
+Test(link_address, knows_the_family_before_ucx_is_loaded)
+{
+    cr_expect(link_places_are_ipv6("", "::1"));
+    cr_expect_not(link_places_are_ipv6("lo", ""), "an interface that has both");
+    cr_expect_not(link_places_are_ipv6("nosuch7,lo", ""));
+    cr_expect_not(link_places_are_ipv6("nosuch7", ""), "link_new reports it");
 }

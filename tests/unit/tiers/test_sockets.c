@@ -68,6 +68,16 @@ Test(sockets, marks_connections_and_what_listeners_accept_later)
     cr_expect_eq(tos_of(later), CS1);
 }
 
+Test(sockets, marks_those_of_ipv6)
+{
+    int class = -1, fd = socket(AF_INET6, SOCK_STREAM, 0);
+    socklen_t len = sizeof(class);
+    cr_assert_geq(fd, 0);
+    cr_assert(sockets_mark(CS1, any, NULL));
+    cr_assert_eq(getsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, &len), 0);
+    cr_expect_eq(class, CS1);
+}
+
 Test(sockets, leaves_other_descriptors_alone)
 {
     int udp = socket(AF_INET, SOCK_DGRAM, 0), pair[2];
@@ -98,6 +108,15 @@ Test(sockets, that_cannot_be_listed_are_not_taken_for_marked)
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
     cr_assert_not(marked);
     cr_assert_eq(why, EMFILE);
+}
+
+Test(link_environment_family, sets_what_the_user_has_not_set)
+{
+    unsetenv("UCX_TCP_AF_PRIO");
+    link_environment_family(true);
+    cr_expect_str_eq(getenv("UCX_TCP_AF_PRIO"), "inet6");
+    link_environment_family(false);
+    cr_expect_str_eq(getenv("UCX_TCP_AF_PRIO"), "inet6");
 }
 
 Test(link_environment_class, sets_what_the_user_has_not_set)
