@@ -108,7 +108,10 @@ static tck_status_t publish_or_find(struct persistent *p, const struct publish_a
         }
     }
     if (status != TCK_OK) {
-        return error_prefix(err, "publish %s/%s/%s", p->config->save_dir, p->config->job, name);
+        /* What comes from a bucket names its URL already. */
+        return p->job.objects != NULL
+                   ? error_prefix(err, "publish %s", name)
+                   : error_prefix(err, "publish %s/%s/%s", p->config->save_dir, p->config->job, name);
     }
     p->ops->published(p, manifest->version);
     failpoint(publish, done);
