@@ -485,11 +485,11 @@ TCK_API TCK_MUST_CHECK tck_status_t tck_set_check(tck_client_t *client, tck_chec
  *
  * Each byte is checked while it is copied. If one is damaged, or a device or storage fails, a part of the records is
  * written already. All ranks then try again in a new term, from another copy or an older version, and that writes all
- * records. If no try succeeds, the records are torn: they hold parts of
- * several states, possibly with wrong bytes, and blobs do, too. Training must not continue from them. The text says so,
- * records_torn of tck_health is set, and every save fails with TCK_ERR_CORRUPT until a tck_restore succeeds (or
- * tck_records_filled is called). TCK_ERR_NOENT is never returned then: there is no fresh start with such records, and
- * TCK_ERR_LAYOUT becomes TCK_ERR_UNRECOVERABLE. If records are not torn, only blobs may have changed after an error.
+ * records. If no try succeeds, the records are torn: they hold parts of several states, possibly with wrong bytes, and
+ * blobs do, too. Training must not continue from them. The text says so, records_torn of tck_health is set, and every
+ * save fails with TCK_ERR_CORRUPT until a tck_restore succeeds (or tck_records_filled is called). TCK_ERR_NOENT is
+ * never returned then: there is no fresh start with such records, and TCK_ERR_LAYOUT becomes TCK_ERR_UNRECOVERABLE. If
+ * records are not torn, only blobs may have changed after an error.
  *
  * An older version replaces a newer one only if the newer one is damaged or lost, and passed_over then says so.
  * docs/c.md describes what is verified when, going back to an older step, and other layouts. */

@@ -28,8 +28,8 @@ void segment_write_header(struct segment *segment, uint32_t slot, const struct s
  * (else TCK_ERR_INVAL), and they match the root in its header. One chunk: it matches its digest. */
 must_check tck_status_t segment_verify_root(struct segment *segment, uint32_t slot, struct error *err);
 must_check tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err);
-/* Unproven: ranks were offered the slot after a check of its digests alone, and are not known to have found that the
- * bytes match them. Ends when the slot is filled again. */
+/* Unproven: ranks were offered the slot, and have not reported yet that its bytes match its digests. Ends when the slot
+ * is filled again. */
 bool segment_is_unproven(const struct segment *segment, uint32_t slot);
 void segment_set_unproven(struct segment *segment, uint32_t slot, bool unproven);
 /* Writes the slot's header again if the page in memory is no longer as it was written, since a restarted agent relies

@@ -107,7 +107,9 @@ static void on_restore_done(struct agent *agent, struct client *client, const ui
     bool resharded = tc != NULL && tc->readable.outcome == TCK_ERR_LAYOUT && !version_none(tc->readable.version);
     bool restored = tc != NULL && tc->readable_known && (tc->readable.outcome == TCK_OK || resharded);
     if (restored && tc->readable.version.step == m.step) {
-        fetches_proven(tc, tc->readable.version);
+        if (!resharded) {
+            fetches_proven(tc, tc->readable.version);
+        }
         metadata_note_restored(agent->metadata, tc, tc->readable.version);
     }
 }

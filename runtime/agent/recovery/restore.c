@@ -52,7 +52,7 @@ static bool fill_crcs(const struct term_context *tc, uint32_t rank, struct msg_r
 }
 
 /* Fills in the slot of each shard of the rank, in the order of MSG_SEGMENTS. Returns how many are missing; *turn_out:
- * how long they may still be in flight. */
+ * how long they may still be in flight. Their slots are unproven until the ranks report that all have their bytes. */
 static uint32_t restored_shards(const struct restore_setup *restore, const struct term_context *tc, uint32_t rank,
                                 struct msg_restored *m, uint64_t *turn_out)
 {
@@ -66,9 +66,11 @@ static uint32_t restored_shards(const struct restore_setup *restore, const struc
             lacking++;
             continue;
         }
-        m->shards[m->count++] = (struct restored_shard){.slot = slot - tc->local_shards[local_shard].first_slot,
-                                                        .source = tc->local_shards[local_shard].restored_from,
-                                                        .root = node_slot(tc->node, slot)->root};
+        uint32_t k;
+        struct segment *segment = term_context_slot(tc, slot, &k)->segment;
+        segment_set_unproven(segment, k, true);
+        m->shards[m->count++] = (struct restored_shard){
+            .slot = k, .source = tc->local_shards[local_shard].restored_from, .root = node_slot(tc->node, slot)->root};
     }
     return lacking;
 }

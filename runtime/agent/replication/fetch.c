@@ -267,20 +267,21 @@ static void checked(void *ctx, const struct error *outcome)
     fetch_end(x, &result);
 }
 
-/* The digests alone, since the ranks compare each byte with them while they copy it. If one finds damage, all ranks
- * restore again in another term, for which every copy is checked as a whole. */
+/* The digests alone, since the ranks compare each byte with them while they copy it. */
 static void check_digests(struct fetch *x, struct segment *segment, uint32_t k)
 {
     struct error outcome = {0};
     outcome.code = segment_verify_root(segment, k, &outcome);
-    segment_set_unproven(segment, k, true);
     checked(x, &outcome);
 }
 
+/* Before the ranks have got their answer, and only of a shard of which this node sends copies to others: older versions
+ * are not given up before those copies have been checked as a whole. */
 static bool is_checked_by_ranks(const struct fetch *x, const struct segment *segment, uint32_t k)
 {
-    bool copied_here = x->tc->shards[x->local_shard].storing_rank != NONE32;
-    return copied_here && !x->repairs && !segment_is_unproven(segment, k);
+    const struct node_shard *shard = &x->tc->shards[x->local_shard];
+    bool copied_here = shard->storing_rank != NONE32 && shard->holder_count > 0;
+    return copied_here && !x->repairs && !x->tc->readable_known && !segment_is_unproven(segment, k);
 }
 
 static void check_local(struct fetch *x)

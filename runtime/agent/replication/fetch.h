@@ -45,7 +45,7 @@ void fetches_free(struct fetches *fs);
 void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
 /* A fetch that this node starts itself: its result is reported to `repaired`, not to the coordinator. */
 void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
-/* All ranks have copied this version and found no damage in it. */
+/* All ranks have copied this version out of their slots and found no damage in it. */
 void fetches_proven(const struct term_context *tc, struct version version);
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);
 struct fetch_counts fetches_counts(const struct fetches *fs);

@@ -176,6 +176,7 @@ static void set_up(void)
     strcpy(config.node, "a");
     one_node_memory(shard, IMAGE_BYTES, &memory);
     tc = make_term();
+    tc->shards[0].holder_count = 1;
     struct fetches_setup needs = {
         .config = &config, .term = &tc, .leaving = &leaving, .arrived = arrived, .repaired = repaired};
     cr_assert_eq(fetches_new(&needs, &fetches, &err), TCK_OK, "%s", err.text);
@@ -248,7 +249,7 @@ Test(fetch, a_copy_that_replaced_the_fetched_version_is_local)
 Test(fetch, a_copy_in_place_of_a_damaged_one_is_not_local)
 {
     put_copy(newest);
-    ask(newest, SOURCE_LOCAL);
+    segment_set_unproven(tc->local_shards[0].segment, 0, true);
     damaged = true;
     ask(newest, SOURCE_LOCAL);
     damaged = false;
@@ -277,7 +278,7 @@ Test(fetch, digests_that_do_not_match_their_root_are_damage)
 Test(fetch, a_copy_that_is_offered_again_is_checked_as_a_whole)
 {
     put_copy(newest);
-    ask(newest, SOURCE_LOCAL);
+    segment_set_unproven(tc->local_shards[0].segment, 0, true);
     damaged = true;
     ask(newest, SOURCE_LOCAL);
     cr_assert_eq(checks, 1);
@@ -289,7 +290,8 @@ Test(fetch, a_copy_that_all_ranks_have_copied_is_not_checked_as_a_whole)
     put_copy(newest);
     term_context_free(tc);
     tc = make_term();
-    ask(newest, SOURCE_LOCAL);
+    tc->shards[0].holder_count = 1;
+    segment_set_unproven(tc->local_shards[0].segment, 0, true);
     fetches_proven(tc, older);
     cr_assert(segment_is_unproven(tc->local_shards[0].segment, 0));
     fetches_proven(tc, newest);
@@ -302,6 +304,24 @@ Test(fetch, a_repair_checks_all_of_a_copy)
     struct wire_fetch m = ask_of(newest, SOURCE_LOCAL);
     put_copy(newest);
     fetch_repair(fetches, tc, &m);
+    cr_assert_eq(checks, 1);
+}
+
+/* Older versions are given up as soon as all copies of this one are there. */
+Test(fetch, a_copy_that_no_other_node_has_is_checked_as_a_whole)
+{
+    tc->shards[0].holder_count = 0;
+    put_copy(newest);
+    ask(newest, SOURCE_LOCAL);
+    cr_assert_eq(checks, 1);
+}
+
+/* Because the base may be lost, for example. */
+Test(fetch, a_copy_that_is_requested_after_the_ranks_have_got_their_answer_is_checked_as_a_whole)
+{
+    tc->readable_known = true;
+    put_copy(newest);
+    ask(newest, SOURCE_LOCAL);
     cr_assert_eq(checks, 1);
 }
 
