@@ -435,6 +435,7 @@ int main(int argc, char **argv)
     static const struct bench_entry entries[] = {{"G9", bench_replicate}};
     if (getenv(ENVIRONMENT) == NULL) { /* UCX has read its own when it was loaded: begin again with the right one */
         link_environment(DEVICE);
+        link_environment_family(false);
         setenv(ENVIRONMENT, "1", 1);
         execv("/proc/self/exe", argv);
     }

@@ -36,12 +36,6 @@ static void copy_device(char out[IFNAMSIZ], const char *name)
     snprintf(out, IFNAMSIZ, "%.*s", (int)strcspn(name, ":"), name);
 }
 
-/* fe80::/10: such an address has to be used with the name of an interface, which differs between machines. */
-static bool is_link_local(const struct ip *address)
-{
-    return address->family == AF_INET6 && address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
-}
-
 struct wish {
     const char *device; /* NULL: any but a loopback */
     const struct ip *address;
@@ -71,7 +65,7 @@ static bool find_entry_of(const struct ifaddrs *list, const struct wish *wish, s
             continue;
         }
         address = ip_of(entry->ifa_addr);
-        if (!is_link_local(&address) && fits(entry, wish, &address)) {
+        if (!ip_is_link_local(&address) && fits(entry, wish, &address)) {
             copy_device(out->device, entry->ifa_name);
             out->has_carrier = (entry->ifa_flags & IFF_RUNNING) != 0;
             out->address = address;
@@ -96,10 +90,9 @@ static tck_status_t find_by_address(const struct ifaddrs *list, const char *devi
     if (status != TCK_OK) {
         return status;
     }
-    if (is_link_local(&wanted)) {
-        return error_set(err, TCK_ERR_INVAL,
-                         "address %s is valid only within its own network segment: give one that is valid beyond it",
-                         address);
+    if (ip_is_link_local(&wanted) || ip_is_mapped(&wanted)) {
+        return error_set(err, TCK_ERR_INVAL, "address %s is %s: give one that other nodes can connect to", address,
+                         ip_is_mapped(&wanted) ? "an IPv4 address written as IPv6" : "link-local");
     }
     if (!find_entry(list, &(struct wish){.address = &wanted}, out)) {
         out->device[0] = '\0';
@@ -117,7 +110,8 @@ static tck_status_t find_by_device(const struct ifaddrs *list, const char *devic
     if (find_entry(list, &(struct wish){.device = device}, out)) {
         return TCK_OK;
     }
-    return error_set(err, TCK_ERR_NOENT, "network interface %s is not up or has no address", device);
+    return error_set(err, TCK_ERR_NOENT, "network interface %s is not up, or has no address but link-local ones",
+                     device);
 }
 
 static void find_any(const struct ifaddrs *list, struct link_place *out)
@@ -172,75 +166,111 @@ static tck_status_t find_usable(const char *device, const char *address, struct 
     return status;
 }
 
-static tck_status_t find_several(const struct address_list *devices, const struct address_list *addresses, size_t count,
-                                 struct link_places *out, struct error *err)
+struct search {
+    struct address_list devices, addresses;
+    size_t count;
+    bool quiet; /* nothing is logged about what is left out */
+};
+
+static tck_status_t search_begin(const char *devices, const char *addresses, bool quiet, struct search *out,
+                                 struct error *err)
+{
+    tck_status_t status = address_list_read(devices, &out->devices, err);
+
+    if (status == TCK_OK) {
+        status = address_list_read(addresses, &out->addresses, err);
+    }
+    if (status == TCK_OK) {
+        out->count = out->devices.count > out->addresses.count ? out->devices.count : out->addresses.count;
+        out->quiet = quiet;
+    }
+    return status;
+}
+
+static void leave_out(const struct search *search, const char *why)
+{
+    if (!search->quiet) {
+        log_warn("%s: this agent does without it until it is started again", why);
+    }
+}
+
+static tck_status_t find_several(const struct search *search, struct link_places *out, struct error *err)
 {
     tck_status_t status = TCK_OK;
 
     out->count = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < search->count; i++) {
         struct error why;
-        tck_status_t found = find_usable(item(devices, i), item(addresses, i), &out->of[out->count], &why);
+        tck_status_t found =
+            find_usable(item(&search->devices, i), item(&search->addresses, i), &out->of[out->count], &why);
         if (found == TCK_OK) {
             out->count++;
             continue;
         }
-        log_warn("%s: this agent does without it until it is started again", why.text);
+        leave_out(search, why.text);
         status = status == TCK_OK ? error_set(err, found, "%s", why.text) : status;
     }
     return out->count > 0 ? TCK_OK : status;
 }
 
-static tck_status_t check_family(const struct link_places *places, struct error *err)
+static sa_family_t family_of(const struct link_places *places)
 {
-    for (size_t i = 1; i < places->count; i++) {
-        if (places->of[i].address.family != places->of[0].address.family) {
+    sa_family_t family = AF_INET6;
+
+    for (size_t i = 0; i < places->count; i++) {
+        family = places->of[i].address.family == AF_INET ? AF_INET : family;
+    }
+    return family;
+}
+
+/* An interface that has only IPv6 is of no use where others have IPv4. */
+static tck_status_t keep_one_family(const struct search *search, struct link_places *places, struct error *err)
+{
+    sa_family_t family = family_of(places);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < places->count; i++) {
+        if (places->of[i].address.family == family) {
+            places->of[kept++] = places->of[i];
+        } else if (search->addresses.count > 0) {
             return error_set(err, TCK_ERR_CONFIG,
-                             "one address of this agent is IPv4 and another one IPv6: set net_address to addresses of "
-                             "one family");
+                             "net_address has IPv4 and IPv6 addresses: give addresses of one family");
+        } else {
+            char why[64 + IFNAMSIZ];
+            snprintf(why, sizeof(why), "network interface %s has no IPv4 address", places->of[i].device);
+            leave_out(search, why);
         }
     }
+    places->count = kept;
     return TCK_OK;
+}
+
+static tck_status_t find_all(const char *devices, const char *addresses, bool quiet, struct link_places *out,
+                             struct error *err)
+{
+    struct search search;
+    tck_status_t status = search_begin(devices, addresses, quiet, &search, err);
+
+    if (status == TCK_OK && search.count <= 1) {
+        out->count = 1;
+        return link_place_find(devices, addresses, &out->of[0], err);
+    }
+    if (status == TCK_OK) {
+        status = find_several(&search, out, err);
+    }
+    return status == TCK_OK ? keep_one_family(&search, out, err) : status;
 }
 
 tck_status_t link_places_find(const char *devices, const char *addresses, struct link_places *out, struct error *err)
 {
-    struct address_list device_list, address_list;
-    tck_status_t status = address_list_read(devices, &device_list, err);
-    size_t count;
-
-    if (status == TCK_OK) {
-        status = address_list_read(addresses, &address_list, err);
-    }
-    if (status != TCK_OK) {
-        return status;
-    }
-    count = device_list.count > address_list.count ? device_list.count : address_list.count;
-    if (count > 1) {
-        status = find_several(&device_list, &address_list, count, out, err);
-        return status == TCK_OK ? check_family(out, err) : status;
-    }
-    out->count = 1;
-    return link_place_find(devices, addresses, &out->of[0], err);
+    return find_all(devices, addresses, false, out, err);
 }
 
 bool link_places_are_ipv6(const char *devices, const char *addresses)
 {
-    struct address_list device_list, address_list;
-    struct link_place place = {.device = ""};
-    size_t count;
+    struct link_places places;
 
-    if (address_list_read(devices, &device_list, NULL) != TCK_OK ||
-        address_list_read(addresses, &address_list, NULL) != TCK_OK) {
-        return false; /* config_load refuses them */
-    }
-    count = device_list.count > address_list.count ? device_list.count : address_list.count;
-    for (size_t i = 0; i < count || i == 0; i++) {
-        if (link_place_find(item(&device_list, i), item(&address_list, i), &place, NULL) == TCK_OK) {
-            break;
-        }
-    }
-    return place.address.family == AF_INET6;
+    return find_all(devices, addresses, true, &places, NULL) == TCK_OK && places.of[0].address.family == AF_INET6;
 }
 
 size_t link_places_toward(const struct link_places *places, const struct ip *remote, size_t i)

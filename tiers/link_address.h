@@ -22,17 +22,17 @@ struct link_places {
 };
 
 /* device and address as configured, "" for none. An address alone finds its interface, an interface alone its first
- * IPv4 address, or if it has none, its first IPv6 address that is valid beyond its own network; neither: the first
- * interface that is up and not a loopback, else the loopback. */
+ * IPv4 address, or if it has none, its first IPv6 address that is not link-local; neither: the first interface that is
+ * up and not a loopback, one with IPv4 if there is one, else the loopback. */
 must_check tck_status_t link_place_find(const char *device, const char *address, struct link_place *out,
                                         struct error *err);
 
 /* The same for lists (address_list.h), in their order. Of several, one that cannot be used now is left out with a
- * warning, as long as another one is left: its interface is missing, or has no carrier. TCK_ERR_CONFIG: they are not
- * all of one family. */
+ * warning, as long as another one is left: its interface is missing, or has no carrier, or only IPv6 where another one
+ * has IPv4. TCK_ERR_CONFIG: the addresses that are given are not all of one family. */
 must_check tck_status_t link_places_find(const char *devices, const char *addresses, struct link_places *out,
                                          struct error *err);
-/* Whether the addresses that these find are IPv6. */
+/* Whether what these find is IPv6. */
 bool link_places_are_ipv6(const char *devices, const char *addresses);
 /* The place from which to connect to this address, the i-th one of another agent: the one in the same network, else the
  * one with the same number. */

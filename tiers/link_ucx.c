@@ -490,6 +490,19 @@ static void warn_if_untested(void)
     }
 }
 
+/* UCX has read this by now. An agent whose setting is not that of its peers would abort, and so would they. */
+static tck_status_t check_family(const struct link *link, struct error *err)
+{
+    const char *set = getenv("UCX_TCP_AF_PRIO");
+    bool ipv6 = link->places.of[0].address.family == AF_INET6;
+
+    if (set != NULL ? (strncmp(set, "inet6", strlen("inet6")) == 0) == ipv6 : !ipv6) {
+        return TCK_OK;
+    }
+    return error_set(err, TCK_ERR_CONFIG, "UCX_TCP_AF_PRIO is %s, and the address of this agent is IPv%d: unset it",
+                     set != NULL ? set : "not set", ipv6 ? 6 : 4);
+}
+
 /* Several contexts must each have the device of their own address, even if UCX_NET_DEVICES lists all of them. */
 static bool is_device_chosen(const struct link *link)
 {
@@ -577,7 +590,9 @@ static tck_status_t open_listener(struct port *port, const struct link_place *pl
     socket_address_print((struct sockaddr *)&attr.sockaddr, text);
     if (!address_list_add(port->link->address, sizeof(port->link->address), text)) {
         ucp_listener_destroy(port->listener);
-        return error_set(err, TCK_ERR_INTERNAL, "the addresses of this agent are too long");
+        return error_set(err, TCK_ERR_CONFIG,
+                         "the addresses of this agent take more than %d bytes: set fewer in net_device or net_address",
+                         ADDRESS_TEXT - 1);
     }
     return TCK_OK;
 }
@@ -700,7 +715,10 @@ tck_status_t link_new(const struct link_setup *setup, struct link **out, struct 
     link->event_end = &link->first_event;
     link->places = places;
     warn_if_untested();
-    status = find_listeners(&before, err);
+    status = check_family(link, err);
+    if (status == TCK_OK) {
+        status = find_listeners(&before, err);
+    }
     if (status != TCK_OK) {
         goto free_link;
     }

@@ -47,6 +47,18 @@ bool ip_is(const struct ip *a, const struct ip *b)
     return a->family == b->family && memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
+bool ip_is_link_local(const struct ip *ip)
+{
+    return ip->family == AF_INET6 && ip->bytes[0] == 0xfe && (ip->bytes[1] & 0xc0) == 0x80;
+}
+
+bool ip_is_mapped(const struct ip *ip)
+{
+    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+    return ip->family == AF_INET6 && memcmp(ip->bytes, prefix, sizeof(prefix)) == 0;
+}
+
 bool ip_in_network(const struct ip *a, const struct ip *b, const struct ip *mask)
 {
     bool same = a->family == b->family && a->family == mask->family && !ip_is_none(mask);

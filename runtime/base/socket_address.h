@@ -21,6 +21,10 @@ bool ip_parse(const char *text, struct ip *out);
 struct ip ip_of(const struct sockaddr *address);
 bool ip_is_none(const struct ip *ip);
 bool ip_is(const struct ip *a, const struct ip *b);
+/* fe80::/10: such an address has to be used with the name of an interface, which differs between machines. */
+bool ip_is_link_local(const struct ip *ip);
+/* ::ffff:10.0.0.1, an IPv4 address written as IPv6. */
+bool ip_is_mapped(const struct ip *ip);
 /* Whether both are in the network with this mask; false if the mask is none. */
 bool ip_in_network(const struct ip *a, const struct ip *b, const struct ip *mask);
 

@@ -69,10 +69,11 @@ static void check_memory(struct report *report, const struct config *config)
 
 /* ---- network ------------------------------------------------------------------------------------------------- */
 
-/* The address of an entry; none if it is neither IPv4 nor IPv6. */
+/* The address of an entry; none if agents cannot use it. */
 static struct ip ip_of_entry(const struct ifaddrs *entry)
 {
-    return entry->ifa_addr != NULL ? ip_of(entry->ifa_addr) : (struct ip){0};
+    struct ip ip = entry->ifa_addr != NULL ? ip_of(entry->ifa_addr) : (struct ip){0};
+    return ip_is_link_local(&ip) ? (struct ip){0} : ip;
 }
 
 /* Each once, with the first of its addresses. */

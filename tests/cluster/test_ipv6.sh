@@ -40,7 +40,7 @@ all_end
 [ "$(restored_step 1)" = 20 ] || die "restored $(restored_step 1) instead of 20"
 [ "$(restored_from 1 peer)" -gt 0 ] || die "not from the peer: $(out 1 | grep RESTORED)"
 
-# The other family.
+# Node b has IPv4 only now.
 kill_node b
 ip -n "tck$$-b" address flush dev net0
 ip -n "tck$$-b" address add 10.77.0.2/24 dev net0

@@ -81,6 +81,19 @@ Test(socket_address, compares_addresses_and_networks)
     cr_expect_not(in_network("fd00::1", "fd01::1", "ffff:ffff:ffff:ffff::"));
 }
 
+Test(socket_address, knows_addresses_that_are_not_valid_everywhere)
+{
+    struct ip local = ip("fe80::1"), wide = ip("febf::1"), global = ip("fec0::1"), mapped = ip("::ffff:10.0.0.1"),
+              v4 = ip("254.128.0.1");
+    cr_expect(ip_is_link_local(&local));
+    cr_expect(ip_is_link_local(&wide));
+    cr_expect_not(ip_is_link_local(&global));
+    cr_expect_not(ip_is_link_local(&v4));
+    cr_expect(ip_is_mapped(&mapped));
+    cr_expect_not(ip_is_mapped(&global));
+    cr_expect_not(ip_is_mapped(&v4));
+}
+
 Test(socket_address, of_another_kind_of_socket_has_no_address)
 {
     struct sockaddr_storage local = {.ss_family = AF_UNIX};

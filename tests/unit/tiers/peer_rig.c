@@ -29,6 +29,7 @@ void rig_open(void)
 {
     struct error err;
     link_environment("lo");
+    link_environment_family(false);
     cr_assert_eq(loop_new(&rig_loop, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(pool_new(rig_loop, 1, &pool, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(loop_timer_add(rig_loop, on_patience, NULL, &restore_timeout), TCK_OK);

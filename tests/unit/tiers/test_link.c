@@ -116,6 +116,7 @@ static void set_up(void)
 {
     struct error err;
     link_environment("lo");
+    link_environment_family(false);
     cr_assert_eq(loop_new(&loop, &err), TCK_OK);
     cr_assert_eq(loop_timer_add(loop, on_patience, NULL, &restore_timeout), TCK_OK);
     loop_timer_set(restore_timeout, PATIENCE, false);

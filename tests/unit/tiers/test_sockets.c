@@ -72,7 +72,9 @@ Test(sockets, marks_those_of_ipv6)
 {
     int class = -1, fd = socket(AF_INET6, SOCK_STREAM, 0);
     socklen_t len = sizeof(class);
-    cr_assert_geq(fd, 0);
+    if (fd < 0) {
+        cr_skip_test("no IPv6 here");
+    }
     cr_assert(sockets_mark(CS1, any, NULL));
     cr_assert_eq(getsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, &len), 0);
     cr_expect_eq(class, CS1);
