@@ -23,6 +23,7 @@ import traceback
 from pathlib import Path
 
 TIMEOUT_S = 300
+JOIN_ATTEMPTS = 3
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -152,13 +153,19 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run_rank(target, rank, world, arguments, out):
+def _joined(out, rank):
+    return Path(out, f"joined.{rank}")
+
+
+def _run_rank(target, rank, world, arguments, out, attempt):
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     if world > 1:
-        dist.init_process_group("gloo", init_method=f"file://{out}/store", rank=rank, world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{out}/joining.{attempt}", rank=rank, world_size=world)
+        dist.barrier()  # nothing of the test runs before all have joined
+        _joined(out, rank).touch()
     module, function = target.split(":")
     result = getattr(__import__(module), function)(rank, world, **arguments)
     Path(out, f"result.{rank}").write_text(json.dumps(result))
@@ -182,10 +189,32 @@ def _fork_rank(*arguments):
         os._exit(code)
 
 
+def _wait_for_ranks(pids, out):
+    """Their exit codes; None, with all of them ended, if one failed before it had joined the others."""
+    codes = {}
+    while len(codes) < len(pids):
+        pid, status = os.wait()
+        if pid not in pids:
+            continue
+        rank, code = pids.index(pid), os.waitstatus_to_exitcode(status)
+        codes[rank] = code
+        if code != 0 and len(pids) > 1 and not _joined(out, rank).exists():
+            for other in set(range(len(pids))) - set(codes):
+                os.kill(pids[other], signal.SIGKILL)
+                os.waitpid(pids[other], 0)
+            return None
+    return [codes[rank] for rank in range(len(pids))]
+
+
 def _run_job(target, world, arguments, out):
-    pids = [_fork_rank(target, rank, int(world), json.loads(arguments), out) for rank in range(int(world))]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    Path(out, "codes").write_text(json.dumps(codes))
+    """Gloo sometimes fails to connect processes that start at the same time, and then those it has connected wait."""
+    codes = None
+    for attempt in range(JOIN_ATTEMPTS):
+        pids = [_fork_rank(target, rank, int(world), json.loads(arguments), out, attempt) for rank in range(int(world))]
+        codes = _wait_for_ranks(pids, out)
+        if codes is not None:
+            break
+    Path(out, "codes").write_text(json.dumps(codes or [1] * int(world)))
 
 
 def _fork_job(environment, target, world, arguments, out):
