@@ -71,7 +71,7 @@ static bool govern(struct governor *g, double target)
         return false;
     }
     g->estimate = inflation_of(g->samples, known);
-    if (g->estimate.low > target) {
+    if (g->estimate.low > 0 && g->estimate.mean > target) {
         return set_spread(g, g->spread * SPREAD_STEP);
     }
     return g->estimate.high < target && set_spread(g, g->spread / SPREAD_STEP);

@@ -8,9 +8,9 @@
  * other window, divided by that in the quiet one, less 1. The estimate is the mean of the last samples with its 95 %
  * interval by Student's t: mean +- t(n - 1) s / sqrt(n).
  *
- * If the whole interval is above the target, the spread grows, up to PACE_SPREAD_MAX: then the rate is the least that
- * finishes a version before the next one, which comes first. If the whole interval is below, the spread shrinks.
- * Samples of another spread do not count any more. */
+ * If the whole interval is above 0, so that there is a cost, and its mean above the target, the spread grows, up to
+ * PACE_SPREAD_MAX: then the rate is the least that finishes a version before the next one, which comes first. If the
+ * whole interval is below the target, the spread shrinks. Samples of another spread do not count any more. */
 #ifndef TCK_CORE_INFLATION_H
 #define TCK_CORE_INFLATION_H
 
