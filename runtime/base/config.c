@@ -155,10 +155,9 @@ static const struct field fields[] = {
     {NUMBER(heartbeat_ms, 1, DAY_MS), .default_text = "500", .help = "how often agents send each other heartbeats"},
     {NUMBER(peer_timeout_ms, 1, DAY_MS), .default_text = "3000",
      .help = "a node without a heartbeat for this long counts as lost; at least twice heartbeat_ms"},
-    {NUMBER(tree_from_nodes, 0, 1u << 20), .default_text = "0",
-     .help =
-         "experimental: from so many nodes on, most agents exchange messages with rank 0's agent through agents that "
-         "lead groups of nodes, so that it has few connections; 0: never"},
+    {NUMBER(tree_from_nodes, 0, 1u << 20), .default_text = "1024",
+     .help = "from so many nodes on, most agents exchange messages with rank 0's agent through agents that lead groups "
+             "of nodes, so that it has few connections; 0: never"},
     {NUMBER(version_timeout_ms, 1, DAY_MS), .default_text = "60000",
      .help = "an undecided version is aborted when nothing of it has moved for this long"},
     {NUMBER(restore_wait_ms, 0, DAY_MS), .default_text = "3000",

@@ -35,6 +35,7 @@ struct connectivity {
     struct id_map copies;    /* those of them with which copies are exchanged */
     struct id_map led;       /* the agents that this one relays to and from the coordinator's; empty if it leads none */
     uint64_t coordinator;    /* agent_id */
+    bool leaders;            /* a world since this agent's start has had leaders: sessions may be relayed */
     uint64_t restarted_term; /* term since whose formation this agent has restarted without its state, so it notifies
                                 that term's nodes; 0: none */
     uint64_t gone_term;      /* the same for the agent of node `gone`, as its successor reports; 0: none */
@@ -110,8 +111,7 @@ static bool lacks_sessions(const struct connectivity *cn, struct error *err)
     if (connectivity_missing(cn, cn->nodes, cn->count, err)) {
         return true;
     }
-    bool relays = cn->needs.config->tree_from_nodes > 0; /* else all sessions are direct */
-    if (!relays || name_nodes(cn, cn->nodes, cn->count, takes_copies, text, &why) == 0) {
+    if (!cn->leaders || name_nodes(cn, cn->nodes, cn->count, takes_copies, text, &why) == 0) {
         return false;
     }
     (void)error_set(err, TCK_ERR_UNREACHABLE,
@@ -203,6 +203,7 @@ static void want_group(struct connectivity *cn, const struct world *world, uint3
 {
     uint32_t from = cn->needs.config->tree_from_nodes, leader = tree_leader(world->node_count, self, from);
     uint32_t led = tree_led(world->node_count, self, from);
+    cn->leaders |= tree_has_leaders(world->node_count, from);
     if (leader != NONE32) {
         want_relay(cn, &world->nodes[leader]);
     }
@@ -233,7 +234,7 @@ static void want_copies(struct connectivity *cn, struct term_context *tc, uint32
     uint64_t agent_id = tc->world.nodes[n].agent_id;
     if (peers_want_copies(cn->needs.peers, &tc->world.nodes[n], true, &tc->peers[n], &err) != TCK_OK) {
         tc->peers[n] = NULL;
-    } else if (cn->needs.config->tree_from_nodes > 0 && !id_map_put(&cn->copies, agent_id, n)) {
+    } else if (cn->leaders && !id_map_put(&cn->copies, agent_id, n)) {
         log_error("out of memory: joins will not wait until node %s takes copies", tc->world.nodes[n].name);
     }
 }
@@ -276,7 +277,7 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
         if (n == tc->self) {
             continue;
         }
-        if (cn->needs.config->tree_from_nodes > 0) {
+        if (cn->leaders) {
             keep_or_end(cn, tc, n, wanted[n]);
         }
         if (wanted[n] != SESSION_NONE) {
@@ -292,7 +293,7 @@ void connectivity_want_term(struct connectivity *cn, struct term_context *tc)
 
 bool connectivity_is_needed(const struct connectivity *cn, uint64_t agent_id)
 {
-    return cn->needs.config->tree_from_nodes == 0 || id_map_find(&cn->place_of, agent_id) != ID_MAP_NONE;
+    return !cn->leaders || id_map_find(&cn->place_of, agent_id) != ID_MAP_NONE;
 }
 
 bool connectivity_relays(const struct connectivity *cn, uint64_t a, uint64_t b)

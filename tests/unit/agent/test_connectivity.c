@@ -285,6 +285,15 @@ Test(connectivity, without_leaders_what_an_earlier_term_wanted_stays)
     cr_expect_str_eq(wanted(), "adCfC");
 }
 
+Test(connectivity, in_a_world_that_is_too_small_for_leaders_what_an_earlier_term_wanted_stays)
+{
+    config.tree_from_nodes = NODES + 1;
+    form(TERM, 2, 3, NONE32);
+    connect_all();
+    form(TERM + 1, 2, 5, NONE32);
+    cr_expect_str_eq(wanted(), "adCfC");
+}
+
 Test(connectivity, a_leader_sends_to_members_that_were_connected_before_the_term_was_formed)
 {
     peers[2] = (struct peer){.node = nodes[2], .known = true, .up = true};
