@@ -171,6 +171,7 @@ static void on_slow_tick(void *ctx)
         term_context_report_seals(tc);
         restore_tick(&agent->restore, tc);
         trainers_targets(agent->trainers, tc);
+        metadata_repeat_restored(agent->metadata, tc);
         metadata_note_commit(agent->metadata, tc); /* the previous agent process may have committed it */
         metadata_note_world(agent->metadata, &tc->world, client_of_rank(agent->clients, tc->world.term, 0));
         reservation_tick(agent->reservations, tc);

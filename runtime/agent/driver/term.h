@@ -131,7 +131,6 @@ struct term_context {
     uint64_t fetches_arrived, fetches_failed, fetched_bytes;
     struct twins *twins;  /* coordinator: roots reported of the newest versions */
     uint64_t divergences; /* twins whose roots differed */
-    bool restore_noted;   /* coordinator: the version that the trainers restored was noted in save_dir */
     bool end_noted;       /* the end of the job was noted in save_dir */
     uint32_t storage_ops; /* begun in it */
     struct term_context *next_left;

@@ -66,11 +66,22 @@ struct metadata {
     uint64_t world_retry_ms;              /* not before, after a try that failed */
     uint64_t commit_noted, commit_noting; /* terms whose first commit is noted on storage, and is about to be */
     uint64_t commit_retry_ms;             /* not before, after a try that failed */
+    uint64_t restored_term;               /* whose trainers have restored this version; 0: not known to this process */
+    struct version restored;
+    bool restored_noted; /* or about to be */
+    uint64_t restored_retry_ms;
 };
 
-/* Called in the loop's thread. Two notes are repeated if they could not be written: without the note of the commit, a
+static void restored_not_noted(struct metadata *md)
+{
+    md->restored_noted = false;
+    md->restored_retry_ms = clock_ms() + RETRY_MS;
+}
+
+/* Called in the loop's thread. Three notes are repeated if they could not be written: without the note of the commit, a
  * later start could assume that nothing was committed; without the note of the world, a second start would not know
- * which agents to ask. */
+ * which agents to ask; and without that of the restored version, retention would not know which older ones it
+ * supersedes. */
 static void entry_free(struct entry *e)
 {
     struct metadata *md = e->md;
@@ -82,6 +93,9 @@ static void entry_free(struct entry *e)
         md->commit_noting = 0;
         md->commit_noted = e->written ? e->term : md->commit_noted;
         md->commit_retry_ms = clock_ms() + RETRY_MS;
+    }
+    if (e->kind == ENTRY_RESTORED && !e->written && e->term == md->restored_term) {
+        restored_not_noted(md);
     }
     free(e->shards);
     free(e->nodes);
@@ -431,14 +445,28 @@ static void note(struct metadata *md, enum entry_kind kind, uint64_t term, struc
         append(e);
     } else if (kind == ENTRY_COMMITTED) {
         md->commit_noting = 0;
+    } else if (kind == ENTRY_RESTORED) {
+        restored_not_noted(md);
     }
 }
 
-void metadata_note_restored(struct metadata *md, struct term_context *tc, struct version version)
+void metadata_note_restored(struct metadata *md, const struct term_context *tc, struct version version)
 {
-    if (tc->coordinator != NULL && !tc->restore_noted) {
-        tc->restore_noted = true;
-        note(md, ENTRY_RESTORED, tc->world.term, version);
+    if (tc->coordinator != NULL && md->restored_term != tc->world.term) {
+        md->restored_term = tc->world.term;
+        md->restored = version;
+        md->restored_noted = false;
+        md->restored_retry_ms = 0;
+        metadata_repeat_restored(md, tc);
+    }
+}
+
+void metadata_repeat_restored(struct metadata *md, const struct term_context *tc)
+{
+    bool known = tc->coordinator != NULL && md->restored_term == tc->world.term;
+    if (known && !md->restored_noted && clock_ms() >= md->restored_retry_ms) {
+        md->restored_noted = true; /* set before note(), because a dropped entry resets it */
+        note(md, ENTRY_RESTORED, md->restored_term, md->restored);
     }
 }
 
@@ -473,6 +501,7 @@ void metadata_sweep_stage(struct metadata *md, const struct term_context *tc)
 void metadata_repeat_notes(struct metadata *md)
 {
     md->world_noted = md->commit_noted = 0;
+    md->restored_noted = false;
 }
 
 bool metadata_is_pending(const struct metadata *md)

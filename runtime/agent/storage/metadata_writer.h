@@ -37,7 +37,9 @@ void metadata_put_nodes(struct metadata *md, const struct term_context *tc);
 /* Once rank 0 has joined, with its trainer as `first` (NULL: it is not connected here): writes the members of its world
  * beside the claim. To be called repeatedly: it retries until that has succeeded. */
 void metadata_note_world(struct metadata *md, const struct world *world, const struct client *first);
-void metadata_note_restored(struct metadata *md, struct term_context *tc, struct version version);
+void metadata_note_restored(struct metadata *md, const struct term_context *tc, struct version version);
+/* The same once more if that could not be written. */
+void metadata_repeat_restored(struct metadata *md, const struct term_context *tc);
 /* The coordinator notes the first commit of its term beside the claim: the version that it restored did not kill the
  * job. */
 void metadata_note_commit(struct metadata *md, const struct term_context *tc);
@@ -45,7 +47,8 @@ void metadata_note_commit(struct metadata *md, const struct term_context *tc);
 void metadata_note_end(struct metadata *md, struct term_context *tc);
 /* Deletes what drains of older terms left in the stage: none of them can be published any more. */
 void metadata_sweep_stage(struct metadata *md, const struct term_context *tc);
-/* Notes beside the claim may have been overwritten: writes those of the world and of the commit again. */
+/* Notes beside the claim may have been overwritten: writes those of the world, of the restored version and of the
+ * commit again. */
 void metadata_repeat_notes(struct metadata *md);
 /* True if any entry has not been written yet. */
 bool metadata_is_pending(const struct metadata *md);
