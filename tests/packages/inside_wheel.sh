@@ -45,7 +45,7 @@ train() {
     [ -s "$2" ] || die "$1: no result"
 }
 nothing() { :; }
-trainer() { kill -9 "$(sed -nE 's/^rank 1, process ([0-9]+): .*/\1/p' "$1.log" | tail -1)"; }
+trainer() { kill -9 "$(grep -oE 'rank 1, process [0-9]+:' "$1.log" | tail -1 | grep -oE '[0-9]+:' | tr -d :)"; }
 # Everything that runs for the node n1: its trainer, its agent and the keeper of its memory.
 node() {
     local process
@@ -54,10 +54,10 @@ node() {
     done
     trainer "$1"
 }
-# continued OUT: both ranks resumed at a step that was saved in memory.
+# continued OUT: both ranks resumed at a step that was saved in memory. Two ranks may write into one line.
 continued() {
     local from
-    from=$(sed -nE 's/^rank [01], process [0-9]+: from step ([0-9]+)$/\1/p' "$1.log" | tail -2 | sort -u)
+    from=$(grep -oE 'rank [01], process [0-9]+: from step [0-9]+' "$1.log" | tail -2 | sed 's/.* //' | sort -u)
     [ "$(wc -w <<<"$from")" -eq 1 ] && [ "$from" -ge 14 ] || { cat "$1.log"; die "$1: continued from step '$from'"; }
     printf '%s: continued from step %s\n' "$1" "$from"
 }
