@@ -18,7 +18,7 @@ begin 1
 run_on a "0" --launch 2 --steps 100000 --step-ms 20
 log_must_say a 60 'this start changed save_mem_interval from 2 to 5'
 more_commits a 3 60 || die "no commit: $(out 0 | tail -3)"
-for step in $(sed -nE 's/.*version 2\.([0-9]+) is committed$/\1/p' "$(agent_log a)"); do
+for step in $(sed -nE "s/.*version $(newest_term a)\.([0-9]+) is committed$/\1/p" "$(agent_log a)"); do
     [ $((step % 5)) = 0 ] || die "step $step was saved, the interval is 5"
 done
 same_agent a "$agent" || die "the agent was started again for an interval"

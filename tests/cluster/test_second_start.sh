@@ -69,28 +69,29 @@ wait_for 60 said 0 '^RESTORED' || die "a restart after the trainers' death is re
 [ "$(restored_step 0)" -ge "$newest" ] || die "restored $(restored_step 0), but $newest was committed"
 
 # One that takes over, in the midst of it.
-in_term() { grep -qE "version $1\.[0-9]+ is committed" "$(agent_log b)"; }
-wait_for 60 in_term 2 || die "the restart commits nothing: $(out 0 | tail -3)"
+wait_for 60 commits_after 1 || die "the restart commits nothing: $(out 0 | tail -3)"
+old_term=$(newest_term b)
 begin 2
 settings=',"takeover":"on"'
 run_on a "0" --launch 5 --steps 100000 --step-ms 20
 run_on b "1" --launch 5 --steps 100000 --step-ms 20
 settings=""
 fault "a takeover"
-wait_for 60 in_term 3 || die "the start that takes over commits nothing: $(out 0 | tail -3)"
+wait_for 60 commits_after "$old_term" || die "the start that takes over commits nothing: $(out 0 | tail -3)"
+term=$(newest_term b)
 old_out() { cat "$work/out.$old_launch.$1"; }
 # Its saves say why they are not started; its last step fails and says who has the job; its end does not end the job.
 old_ended() { local pid; for pid in "${old[@]}"; do ! builtin kill -0 "$pid" 2>/dev/null || return 1; done; }
 wait_for 90 old_ended || die "the start that lost the job does not end: $(old_out 0 | tail -3)"
 for rank in 0 1; do
-    old_out "$rank" | grep -qE "^SKIPPED [0-9]+: another start of job test has taken it over with term 3 \(rank 0 is pid ${trainers[0]} on node a" ||
+    old_out "$rank" | grep -qE "^SKIPPED [0-9]+: another start of job test has taken it over with term $term \(rank 0 is pid ${trainers[0]} on node a" ||
         die "a save does not say who has the job: $(old_out "$rank" | grep SKIPPED | head -3)"
     old_out "$rank" | grep -qE '^ERROR save last: .*(another start of job test has taken it over|another start took the job over)' ||
         die "the last step does not say who has the job: $(old_out "$rank" | tail -3)"
 done
 [ "$(terms_claimed)" = 3 ] || die "the start that lost the job has claimed a term"
 more_commits b 5 60 || die "the start that took over is disturbed: $(out 0 | tail -3)"
-! compgen -G "$work/save/test/v*.t2" >/dev/null || die "the start that lost the job has published"
+! compgen -G "$work/save/test/v*.t$old_term" >/dev/null || die "the start that lost the job has published"
 newest=$(newest_committed b)
 kill_trainers
 
@@ -99,7 +100,7 @@ run_id=launcher
 begin 2
 run_on a "0" --launch 6 --steps 100000 --step-ms 20
 run_on b "1" --launch 6 --steps 100000 --step-ms 20
-wait_for 60 in_term 4 || die "no commit after the takeover: $(out 0 | tail -3)"
+wait_for 60 commits_after "$term" || die "no commit after the takeover: $(out 0 | tail -3)"
 kill -STOP "${trainers[@]}"
 stopped=("${trainers[@]}")
 begin 2
