@@ -17,7 +17,7 @@ serve() {
 # Storage hangs from here on: no thread of it runs, so that no call that is under way is still answered.
 stop_serving() {
     kill -STOP "$server"
-    wait_for 10 all_stopped && kill -0 "$server" || die "the file system does not stop"
+    wait_for 60 all_stopped && kill -0 "$server" || die "the file system does not stop"
 }
 all_stopped() { ! sed -E 's/.*\) ([A-Z]).*/\1/' /proc/"$server"/task/*/stat | grep -qv T; }
 mounts=("$lying_at" "$work/backing")

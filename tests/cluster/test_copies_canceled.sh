@@ -21,8 +21,8 @@ log_must_say a 20 'version 1\.2 is aborted'
 before=$(sent)
 log_must_say a 60 'version 1\.3 is protected'
 moved=$(($(sent) - before))
-log_must_say a 1 'copy of version 1\.2 to node b was canceled'
-log_must_say b 1 'copy of version 1\.2 from node a is canceled'
+log_must_say a 60 'copy of version 1\.2 to node b was canceled'
+log_must_say b 60 'copy of version 1\.2 from node a is canceled'
 ! logged a 'no free slot' || die "the next version was sent before the holder had room"
 wait_for 60 said 0 '^COMMITTED 3$' || die "no commit after an aborted version: $(out 0 | tail -3)"
 

@@ -25,7 +25,7 @@ must_say 0 '^COMMITTED 1$'
 agent=$(agent_pid b)
 kill -STOP "$agent"
 log_must_say a 60 'is given up, since nothing of it moved for 1\.5 s \(version_timeout_ms\): node b has not acknowledged'
-log_must_say a 10 'version 1\.[0-9]+ is aborted'
+log_must_say a 60 'version 1\.[0-9]+ is aborted'
 ! logged a 'node b is down' || die "the stopped agent counts as lost: $(grep 'is down' "$(agent_log a)")"
 kill -CONT "$agent"
 more_commits a 1 60 || die "no commits after it goes on: $(out 0 | tail -3)"

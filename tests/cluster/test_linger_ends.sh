@@ -12,7 +12,7 @@ agent=$(agent_pid a)
 kill_trainers
 log_must_say a 60 'no trainer has come back for half of linger_s'
 log_must_say a 60 'exiting: no trainer has connected for linger_s'
-log_must_say a 1 'warn a version 1\.[0-9]+ is only in memory, and this node.s part of it is lost now: it could not be drained'
+log_must_say a 60 'warn a version 1\.[0-9]+ is only in memory, and this node.s part of it is lost now: it could not be drained'
 ended() { ! builtin kill -0 "$agent" 2>/dev/null; }
 wait_for 60 ended || die "the agent has not ended"
 rm "$work/save/other"

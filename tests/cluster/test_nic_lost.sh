@@ -10,7 +10,7 @@ logged a 'node b is up at 10\.77\.0\.2:' || die "the first address is not used f
 
 # b loses its carrier. For a, it is silent.
 switches_to 10.77.1.2 cut_link b
-log_must_say a 10 'node b does not answer at its address 10\.77\.0\.2:[0-9]+: no heartbeat'
+log_must_say a 60 'node b does not answer at its address 10\.77\.0\.2:[0-9]+: no heartbeat'
 ask a status >"$work/status" || true
 grep -qE 'node b +up +10\.77\.1\.2:[0-9]+ ' "$work/status" || die "the status does not show which address is used: $(cat "$work/status")"
 grep -qE 'WARNING: node b does not answer at its address 10\.77\.0\.2:[0-9]+' "$work/status" || die "the status does not warn: $(cat "$work/status")"

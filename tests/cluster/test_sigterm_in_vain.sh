@@ -11,9 +11,9 @@ wait_for 60 has_commits a 2 || die "no commit: $(out 0 | tail -3)"
 agent=$(agent_pid a)
 kill_trainers
 kill -TERM "$agent"
-log_must_say a 10 'received SIGTERM: version 1\.[0-9]+, which is only in memory, is drained to storage'
+log_must_say a 60 'received SIGTERM: version 1\.[0-9]+, which is only in memory, is drained to storage'
 log_must_say a 60 'warn a version 1\.[0-9]+ is only in memory, and this node.s part of it is lost now: .* within 2 s .grace_s.'
-log_must_say a 1 'exiting: the system has asked this agent to end'
+log_must_say a 60 'exiting: the system has asked this agent to end'
 ended() { ! builtin kill -0 "$agent" 2>/dev/null; }
 wait_for 60 ended || die "the agent has not ended"
 rm "$work/save/other"

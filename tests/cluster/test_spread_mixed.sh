@@ -10,4 +10,4 @@ node_json() { # NODE: c is another
     node_json_of "$1"
 }
 lose_and_restore a c
-log_must_say b 5 'could not pass shards to each other, fetching them through the agents: restore_spread is not the same on all ranks'
+log_must_say b 60 'could not pass shards to each other, fetching them through the agents: restore_spread is not the same on all ranks'

@@ -40,7 +40,7 @@ takes_over() { # LAUNCH
     wait_for 60 said 1 '^(RESTORED|FRESH|ERROR)' || die "launch $1: no restore: $(out 1 | tail -3)"
     [ "$(restored_step 1)" -ge "$newest" ] || die "launch $1 restored $(restored_step 1), but $newest was committed"
     ! said 1 '^WRONG' || die "launch $1: $(out 1 | grep WRONG)"
-    wait_for 10 quarantined || die "launch $1: the frozen trainer's slot is not in quarantine: $(slots)"
+    wait_for 60 quarantined || die "launch $1: the frozen trainer's slot is not in quarantine: $(slots)"
 }
 no_damage() { ask b verify >"$work/verify" 2>&1 || die "$(cat "$work/verify")"; }
 
@@ -50,7 +50,7 @@ freeze_in_copy
 takes_over 2
 more_commits b 6 60 || die "a slot in quarantine ends the commits: $(out 1 | tail -3)"
 quarantined || die "the slot was given away while the frozen trainer may write there"
-wait_for 10 logged b "process $frozen, which was rank 1 of term 1, is still alive: end it" || die "the log of b does not name the frozen process"
+wait_for 60 logged b "process $frozen, which was rank 1 of term 1, is still alive: end it" || die "the log of b does not name the frozen process"
 ask b status | grep -q "WARNING: slot .* process $frozen, which was rank 1 of term 1" || die "status does not name the frozen process"
 kill -9 "$(agent_pid b)"
 more_commits b 3 60 || die "no commits after the agent was started again"

@@ -69,7 +69,7 @@ must_restore local "$known"
 known=$(newest_commit)
 kill -9 "$(agent_pid a)"
 more_commits a 3 60 || die "no commits after the agent's death: $(tail -3 "$(agent_log a)")"
-wait_for 10 grep -q 'is committed' "$work/container.a" || die "the container's output has no line of the agent's log"
+wait_for 60 grep -q 'is committed' "$work/container.a" || die "the container's output has no line of the agent's log"
 kill_trainers
 train
 must_restore local "$known"

@@ -49,7 +49,7 @@ mkdir -p "$directory" && chown -R $user "/tmp/tierckpt-$number"
 users=$!
 (cd "$directory" && SLURM_JOB_ID=$number exec sleep 300) &
 roots=$!
-wait_for 10 test "$(readlink /proc/$users/cwd)" = "$directory" || die "no process in $directory"
+wait_for 60 test "$(readlink /proc/$users/cwd)" = "$directory" || die "no process in $directory"
 SLURM_JOB_ID=$number SLURMD_NODENAME=n1 SLURM_JOB_UID=$user "$work/admin/epilog.sh" || die "the epilog failed"
 wait $users && die "the epilog has left a process of the job"
 builtin kill -0 $roots || die "the epilog has ended a process of another user"
