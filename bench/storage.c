@@ -49,9 +49,11 @@ static void make_segment(struct storage *s, const struct bench *bench)
     struct error err = {0};
     struct memory_setup setup = {
         .job = "bench", .cap_bytes = 2 * STATE_BYTES, .hugetlb_mount = bench->huge, .threads = THREADS};
+    struct segment_wish wish = {
+        .shard = (struct hash128){1, 1}, .image_bytes = STATE_BYTES, .slot_count = 1, .used = 1};
     struct segment *segment;
     bench_check(memory_new(&setup, &s->memory, &err), &err, "memory tier");
-    bench_check(memory_add(s->memory, (struct hash128){1, 1}, STATE_BYTES, 1, 1, &segment, &err), &err, "segment");
+    bench_check(memory_add(s->memory, &wish, &segment, &err), &err, "segment");
     s->segment = segment_info(segment);
     s->item = (struct tier_item){.version = {1, 0},
                                  .shard = s->segment.shard,

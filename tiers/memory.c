@@ -199,8 +199,9 @@ static void log_segment(const char *what, const struct segment *segment)
 {
     char shard[HASH128_TEXT];
     hash128_text(segment->shard, shard);
-    log_info("%s segment of shard %s: %" PRIu64 " bytes in %" PRIu32 " slots, %" PRIu32 " byte pages, %s%s", what,
+    log_info("%s segment of shard %s: %" PRIu64 " bytes in %" PRIu32 " slots, %" PRIu32 " byte pages, %s%s%s", what,
              shard, segment_held_bytes(segment), segment->used, segment->data.page_bytes, segment->data.way,
+             cpus_is_none(&segment->data.near) ? "" : ", for the NUMA node of its rank",
              segment->data.sealed ? "" : ", not sealed (a trainer could shrink it)");
 }
 
@@ -235,7 +236,7 @@ static tck_status_t add_new(struct memory *memory, const struct segment_wish *wi
         status = check_cap(memory, needed_bytes(memory), segment_bytes(wish), err);
     }
     if (status == TCK_OK) {
-        status = segment_make(wish, memory->source, &segment, err);
+        status = segment_make(memory->job, wish, memory->source, &segment, err);
     }
     if (status != TCK_OK) {
         return status;
@@ -300,39 +301,35 @@ static tck_status_t use_slots(const struct memory *memory, struct segment *segme
     return TCK_OK;
 }
 
-tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,
-                        uint32_t used, struct segment **out, struct error *err)
+tck_status_t memory_add(struct memory *memory, const struct segment_wish *wish, struct segment **out, struct error *err)
 {
     char hex[HASH128_TEXT];
     struct error why = {0};
-    struct segment_wish wish = {
-        .job = memory->job, .shard = shard, .image_bytes = image_bytes, .slot_count = slot_count, .used = used};
-    struct segment *old = memory_find(memory, shard);
+    struct segment *old = memory_find(memory, wish->shard);
     tck_status_t status = TCK_OK;
     if (old == NULL) {
-        status = add_new(memory, &wish, out, &why);
-    } else if (old->image_bytes != image_bytes || old->slot_count != slot_count) {
+        status = add_new(memory, wish, out, &why);
+    } else if (old->image_bytes != wish->image_bytes || old->slot_count != wish->slot_count) {
         status = error_set(&why, TCK_ERR_EXIST,
                            "it has %" PRIu32 " slots of %" PRIu64 " bytes, %" PRIu32 " of %" PRIu64 " are wanted",
-                           old->slot_count, old->image_bytes, slot_count, image_bytes);
+                           old->slot_count, old->image_bytes, wish->slot_count, wish->image_bytes);
     } else {
         *out = old;
-        status = use_slots(memory, old, used, &why);
+        old->data.near = wish->near; /* for pages that it gets from now on */
+        status = use_slots(memory, old, wish->used, &why);
     }
     if (status != TCK_OK) {
-        hash128_text(shard, hex);
+        hash128_text(wish->shard, hex);
         return error_set(err, status, "segment of shard %s: %s", hex, why.text);
     }
     return TCK_OK;
 }
 
-uint64_t memory_needed(const struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,
-                       uint32_t used)
+uint64_t memory_needed(const struct memory *memory, const struct segment_wish *wish)
 {
-    struct segment_wish wish = {.shard = shard, .image_bytes = image_bytes, .slot_count = slot_count, .used = used};
     struct error ignored;
-    bool fits = memory_find(memory, shard) == NULL && segment_check(&wish, &ignored) == TCK_OK;
-    return fits ? segment_bytes(&wish) : 0;
+    bool fits = memory_find(memory, wish->shard) == NULL && segment_check(wish, &ignored) == TCK_OK;
+    return fits ? segment_bytes(wish) : 0;
 }
 
 void memory_remove(struct memory *memory, struct segment *segment)

@@ -37,11 +37,10 @@ void memory_adopted(struct memory *memory);
  * used than before gets them. They count as given back if the machine has no memory for that now, or if the segment was
  * adopted and found without them. TCK_ERR_NOSPC names the bytes wanted, in use and allowed, or available on this
  * machine. Blocks until all pages are allocated. */
-must_check tck_status_t memory_add(struct memory *memory, struct hash128 shard, uint64_t image_bytes,
-                                   uint32_t slot_count, uint32_t used, struct segment **out, struct error *err);
+must_check tck_status_t memory_add(struct memory *memory, const struct segment_wish *wish, struct segment **out,
+                                   struct error *err);
 /* How many bytes memory_add would allocate for this shard if it has no segment yet. */
-uint64_t memory_needed(const struct memory *memory, struct hash128 shard, uint64_t image_bytes, uint32_t slot_count,
-                       uint32_t used);
+uint64_t memory_needed(const struct memory *memory, const struct segment_wish *wish);
 void memory_remove(struct memory *memory, struct segment *segment);
 
 struct segment *memory_find(const struct memory *memory, struct hash128 shard);

@@ -122,23 +122,23 @@ static uint8_t *map_aligned(int fd, uint64_t bytes)
 }
 
 /* Gives a new file its size, maps it and touches its first part. Takes over fd in any case. */
-static tck_status_t fill(const struct page_source *source, int fd, uint64_t bytes, uint64_t touched, struct pages *out,
+static tck_status_t fill(const struct page_source *source, int fd, const struct pages_wish *wish, struct pages *out,
                          struct error *err)
 {
-    struct pages pages = {.fd = fd, .bytes = bytes};
+    struct pages pages = {.fd = fd, .bytes = wish->bytes, .near = wish->near};
     tck_status_t status = TCK_OK;
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        status = error_set(err, status_of_errno(errno), "set its size to %" PRIu64 " bytes: %m", bytes);
+    if (ftruncate(fd, (off_t)wish->bytes) != 0) {
+        status = error_set(err, status_of_errno(errno), "set its size to %" PRIu64 " bytes: %m", wish->bytes);
         goto free_pages;
     }
     pages.sealed = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
-    pages.base = map_aligned(fd, bytes);
+    pages.base = map_aligned(fd, wish->bytes);
     if (pages.base == NULL) {
-        status = error_set(err, status_of_errno(errno), "map %" PRIu64 " bytes: %m", bytes);
+        status = error_set(err, status_of_errno(errno), "map %" PRIu64 " bytes: %m", wish->bytes);
         goto free_pages;
     }
-    status = pages_touch(&(struct page_range){.fd = fd, .base = pages.base, .bytes = touched}, source->threads,
-                         source->progress, err);
+    const struct page_range range = {.fd = fd, .base = pages.base, .bytes = wish->touched, .near = &wish->near};
+    status = pages_touch(&range, source->threads, source->progress, err);
     if (status != TCK_OK) {
         goto free_pages;
     }
@@ -150,7 +150,7 @@ free_pages:
     return status;
 }
 
-static tck_status_t make_by(const struct page_source *source, const struct way *way, uint64_t bytes, uint64_t touched,
+static tck_status_t make_by(const struct page_source *source, const struct way *way, const struct pages_wish *wish,
                             struct pages *out, struct error *err)
 {
     tck_status_t status;
@@ -158,7 +158,7 @@ static tck_status_t make_by(const struct page_source *source, const struct way *
     if (fd < 0) {
         status = error_set(err, status_of_errno(errno), "create it: %m");
     } else {
-        status = fill(source, fd, bytes, touched, out, err);
+        status = fill(source, fd, wish, out, err);
     }
     if (status != TCK_OK) {
         return error_prefix(err, "shared memory file by %s", way->name);
@@ -167,27 +167,29 @@ static tck_status_t make_by(const struct page_source *source, const struct way *
     return TCK_OK;
 }
 
-tck_status_t pages_make(const struct page_source *source, uint64_t bytes, uint64_t touched, bool huge,
-                        struct pages *out, struct error *err)
+tck_status_t pages_make(const struct page_source *source, const struct pages_wish *wish, struct pages *out,
+                        struct error *err)
 {
     struct error tried = {0};
-    if (huge && memory_hugetlb_free() >= bytes) { /* these are not part of the memory available to all */
-        if (make_by(source, &hugetlb, bytes, bytes, out, &tried) == TCK_OK) {
+    if (wish->huge && memory_hugetlb_free() >= wish->bytes) { /* these are not part of the memory available to all */
+        struct pages_wish whole = *wish;
+        whole.touched = wish->bytes;
+        if (make_by(source, &hugetlb, &whole, out, &tried) == TCK_OK) {
             return TCK_OK;
         }
         log_debug("%s", tried.text);
     }
-    tck_status_t status = memory_can_spare(touched, err);
+    tck_status_t status = memory_can_spare(wish->touched, err);
     if (status != TCK_OK) {
         return status;
     }
-    if (huge && source->huge != NULL) {
-        if (make_by(source, source->huge, bytes, touched, out, &tried) == TCK_OK) {
+    if (wish->huge && source->huge != NULL) {
+        if (make_by(source, source->huge, wish, out, &tried) == TCK_OK) {
             return TCK_OK;
         }
         log_warn("%s; a file of normal pages is used instead", tried.text);
     }
-    return make_by(source, &plain, bytes, touched, out, err);
+    return make_by(source, &plain, wish, out, err);
 }
 
 tck_status_t pages_map(int fd, struct pages *out, struct error *err)
@@ -244,7 +246,8 @@ tck_status_t pages_remove(const struct pages *pages, uint64_t offset, uint64_t b
 tck_status_t pages_refill(const struct pages *pages, uint64_t offset, uint64_t bytes, uint32_t threads,
                           struct error *err)
 {
-    const struct page_range range = {.fd = pages->fd, .offset = offset, .base = pages->base + offset, .bytes = bytes};
+    const struct page_range range = {
+        .fd = pages->fd, .offset = offset, .base = pages->base + offset, .bytes = bytes, .near = &pages->near};
     tck_status_t status = memory_can_spare(bytes, err);
     return status == TCK_OK ? pages_touch(&range, threads, NULL, err) : status;
 }
@@ -267,7 +270,8 @@ static bool gives_huge(const struct page_source *source, const struct way *way)
 {
     struct pages trial = {.fd = -1};
     struct error tried = {0};
-    if (make_by(source, way, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES, &trial, &tried) != TCK_OK) {
+    const struct pages_wish one = {.bytes = HUGE_PAGE_BYTES, .touched = HUGE_PAGE_BYTES};
+    if (make_by(source, way, &one, &trial, &tried) != TCK_OK) {
         log_debug("%s", tried.text);
         return false;
     }

@@ -15,6 +15,15 @@ struct pages {
     uint32_t page_bytes; /* of most of the mapping, as reported by the kernel */
     bool sealed;         /* it can neither shrink nor grow */
     const char *way;     /* how it was made, for the log; static */
+    struct cpus near;    /* near which its pages are allocated */
+};
+
+/* The request for a file of zeros. */
+struct pages_wish {
+    uint64_t bytes;
+    uint64_t touched; /* the first ones, which get pages */
+    bool huge;        /* try for huge pages: bytes and touched are then multiples of HUGE_PAGE_BYTES */
+    struct cpus near; /* the processors that will fill it */
 };
 
 struct page_source;
@@ -25,12 +34,10 @@ must_check tck_status_t page_source_new(const char *mount, uint32_t threads, str
                                         struct page_source **out, struct error *err);
 void page_source_free(struct page_source *source);
 
-/* A new file of zeros, of which only the first `touched` bytes have pages; all of it where its pages are reserved for
- * hugetlb, since pages_remove could not free them either. huge: try for huge pages (bytes and touched are then
- * multiples of HUGE_PAGE_BYTES). TCK_ERR_NOSPC, before a page is touched, if the machine or the cgroup cannot spare the
- * bytes. */
-must_check tck_status_t pages_make(const struct page_source *source, uint64_t bytes, uint64_t touched, bool huge,
-                                   struct pages *out, struct error *err);
+/* A new file. All of it has pages where they are reserved for hugetlb, since pages_remove could not free them either.
+ * TCK_ERR_NOSPC, before a page is touched, if the machine or the cgroup cannot spare the bytes. */
+must_check tck_status_t pages_make(const struct page_source *source, const struct pages_wish *wish, struct pages *out,
+                                   struct error *err);
 /* Maps a file that pages_make made in an earlier process. Takes over fd on success. */
 must_check tck_status_t pages_map(int fd, struct pages *out, struct error *err);
 /* Whether pages can be removed, and are then free for all: not those reserved for hugetlb. */

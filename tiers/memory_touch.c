@@ -27,8 +27,7 @@
 /* The work of one thread. */
 struct toucher {
     pthread_t thread;
-    uint8_t *base;
-    uint64_t bytes;
+    struct page_range range;
     int error; /* errno; 0: success */
     bool started;
     bool populate; /* the kernel has MADV_POPULATE_WRITE (Linux 5.14) */
@@ -48,44 +47,60 @@ static void make_huge(uint8_t *base, uint64_t bytes)
     (void)madvise(base, bytes, MADV_COLLAPSE);
 }
 
-static void write_each_page(uint8_t *base, uint64_t bytes)
+/* Writing to a page for which the mount has no space raises SIGBUS; posix_fallocate returns an error. */
+static int allocate_and_write(const struct page_range *range)
 {
-    for (uint64_t at = 0; at < bytes; at += PAGE_BYTES) {
-        ((volatile uint8_t *)base)[at] = 0;
+    int error = posix_fallocate(range->fd, (off_t)range->offset, (off_t)range->bytes);
+    for (uint64_t at = 0; error == 0 && at < range->bytes; at += PAGE_BYTES) {
+        ((volatile uint8_t *)range->base)[at] = 0;
     }
+    return error;
 }
 
-static void touch_step(struct toucher *toucher, uint8_t *base, uint64_t bytes)
+static int touch_step(const struct toucher *toucher, const struct page_range *step)
 {
     if (!toucher->populate) {
-        write_each_page(base, bytes);
-        return;
+        return allocate_and_write(step);
     }
     if (toucher->huge) {
-        make_huge(base, bytes);
+        make_huge(step->base, step->bytes);
     }
-    if (madvise(base, bytes, MADV_POPULATE_WRITE) != 0) {
-        toucher->error = errno;
+    return madvise(step->base, step->bytes, MADV_POPULATE_WRITE) != 0 ? errno : 0;
+}
+
+static struct page_range part_of(const struct page_range *whole, uint64_t at, uint64_t most)
+{
+    struct page_range part = *whole;
+    part.offset += at;
+    part.base += at;
+    part.bytes = whole->bytes - at < most ? whole->bytes - at : most;
+    return part;
+}
+
+static void touch_run(struct toucher *toucher)
+{
+    for (uint64_t at = 0; at < toucher->range.bytes && toucher->error == 0; at += STEP_BYTES) {
+        struct page_range step = part_of(&toucher->range, at, STEP_BYTES);
+        toucher->error = touch_step(toucher, &step);
+        progress_add(toucher->progress, step.bytes);
     }
 }
 
-static void *touch_run(void *ctx)
+static void *touch_thread(void *ctx)
 {
     struct toucher *toucher = ctx;
-    for (uint64_t at = 0; at < toucher->bytes && toucher->error == 0; at += STEP_BYTES) {
-        uint64_t left = toucher->bytes - at, step = left < STEP_BYTES ? left : STEP_BYTES;
-        touch_step(toucher, toucher->base + at, step);
-        progress_add(toucher->progress, step);
-    }
+    cpus_run_on(toucher->range.near);
+    touch_run(toucher);
     return NULL;
 }
 
-/* Runs the parts; the first one, and any whose thread does not start, in this thread. Returns the first errno. */
-static int touch_parts(struct toucher *parts, uint32_t count)
+/* Runs the parts; any whose thread does not start, and the first one unless it has to run somewhere else, in this
+ * thread. Returns the first errno. */
+static int touch_parts(struct toucher *parts, uint32_t count, bool elsewhere)
 {
     int error = 0;
-    for (uint32_t i = 1; i < count; i++) {
-        parts[i].started = pthread_create(&parts[i].thread, NULL, touch_run, &parts[i]) == 0;
+    for (uint32_t i = elsewhere ? 0 : 1; i < count; i++) {
+        parts[i].started = pthread_create(&parts[i].thread, NULL, touch_thread, &parts[i]) == 0;
     }
     for (uint32_t i = 0; i < count; i++) {
         if (parts[i].started) {
@@ -99,16 +114,15 @@ static int touch_parts(struct toucher *parts, uint32_t count)
 }
 
 /* Splits at huge page boundaries. Returns the number of parts. */
-static uint32_t split(struct toucher whole, uint32_t threads, struct toucher parts[THREADS_MAX])
+static uint32_t split(const struct toucher *whole, uint32_t threads, struct toucher parts[THREADS_MAX])
 {
-    uint64_t places = (whole.bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
+    uint64_t places = (whole->range.bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES;
     uint32_t wanted = threads < 1 ? 1 : threads > THREADS_MAX ? THREADS_MAX : threads;
     uint64_t step = (places + wanted - 1) / wanted * HUGE_PAGE_BYTES;
     uint32_t count = 0;
-    for (uint64_t at = 0; at < whole.bytes; at += step, count++) {
-        parts[count] = whole;
-        parts[count].base = whole.base + at;
-        parts[count].bytes = whole.bytes - at < step ? whole.bytes - at : step;
+    for (uint64_t at = 0; at < whole->range.bytes; at += step, count++) {
+        parts[count] = *whole;
+        parts[count].range = part_of(&whole->range, at, step);
     }
     return count;
 }
@@ -117,18 +131,10 @@ tck_status_t pages_touch(const struct page_range *range, uint32_t threads, struc
 {
     uint64_t bytes = range->bytes;
     struct toucher parts[THREADS_MAX];
-    struct toucher whole = {.base = range->base, .bytes = bytes, .progress = progress};
+    struct toucher whole = {.range = *range, .progress = progress};
     whole.populate = madvise(range->base, 0, MADV_POPULATE_WRITE) == 0;
     whole.huge = bytes % HUGE_PAGE_BYTES == 0 && madvise(range->base, bytes, MADV_HUGEPAGE) == 0;
-    if (!whole.populate) {
-        /* Writing to a page for which the mount has no space raises SIGBUS; this returns an error. */
-        int error = posix_fallocate(range->fd, (off_t)range->offset, (off_t)bytes);
-        if (error != 0) {
-            errno = error;
-            return error_set(err, status_of_errno(error), "allocate %" PRIu64 " bytes: %m", bytes);
-        }
-    }
-    int error = touch_parts(parts, split(whole, threads, parts));
+    int error = touch_parts(parts, split(&whole, threads, parts), !cpus_is_none(range->near));
     if (error != 0) {
         /* EFAULT: a direct access would have raised SIGBUS. */
         tck_status_t status = error == EFAULT ? TCK_ERR_NOSPC : status_of_errno(error);

@@ -3,6 +3,7 @@
 #ifndef TCK_TIERS_MEMORY_TOUCH_H
 #define TCK_TIERS_MEMORY_TOUCH_H
 
+#include "base/cpus.h"
 #include "base/progress.h"
 #include "base/status.h"
 
@@ -15,6 +16,7 @@ struct page_range {
     uint64_t offset; /* in the file */
     uint8_t *base;   /* where it is mapped */
     uint64_t bytes;
+    const struct cpus *near; /* whose memory is wanted; not NULL */
 };
 
 /* Faults in every page of a range without pages with `threads` threads, as huge pages where available. An error, never

@@ -205,32 +205,36 @@ void segment_free(struct segment *segment)
 
 static tck_status_t make_files(struct segment *segment, const struct page_source *source, struct error *err)
 {
-    uint64_t data_bytes = segment->slot_count * segment->slot_stride;
     uint64_t meta_bytes = meta_bytes_of(segment->image_bytes, segment->slot_count);
+    const struct pages_wish meta = {.bytes = meta_bytes, .touched = meta_bytes};
+    const struct pages_wish data = {.bytes = segment->slot_count * segment->slot_stride,
+                                    .touched = segment->used * segment->slot_stride,
+                                    .huge = segment->image_bytes >= HUGE_PAGE_BYTES,
+                                    .near = segment->data.near};
     if (getrandom(&segment->id, sizeof(segment->id), 0) != sizeof(segment->id)) {
         return error_set(err, TCK_ERR_IO, "no random id for a segment: %m");
     }
-    tck_status_t status = pages_make(source, meta_bytes, meta_bytes, false, &segment->meta, err);
+    tck_status_t status = pages_make(source, &meta, &segment->meta, err);
     if (status != TCK_OK) {
         return status;
     }
-    return pages_make(source, data_bytes, segment->used * segment->slot_stride, segment->image_bytes >= HUGE_PAGE_BYTES,
-                      &segment->data, err);
+    return pages_make(source, &data, &segment->data, err);
 }
 
-tck_status_t segment_make(const struct segment_wish *wish, const struct page_source *source, struct segment **out,
-                          struct error *err)
+tck_status_t segment_make(const char *job, const struct segment_wish *wish, const struct page_source *source,
+                          struct segment **out, struct error *err)
 {
     struct segment *segment = segment_alloc();
     if (segment == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory for a segment's own data");
     }
-    memcpy(segment->job, wish->job, strnlen(wish->job, sizeof(segment->job) - 1));
+    memcpy(segment->job, job, strnlen(job, sizeof(segment->job) - 1));
     segment->shard = wish->shard;
     segment->image_bytes = wish->image_bytes;
     segment->slot_stride = stride_of(wish->image_bytes);
     segment->slot_count = wish->slot_count;
     segment->used = wish->used;
+    segment->data.near = wish->near;
     tck_status_t status = make_files(segment, source, err);
     if (status != TCK_OK) {
         segment_free(segment);

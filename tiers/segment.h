@@ -3,10 +3,20 @@
 #ifndef TCK_TIERS_SEGMENT_H
 #define TCK_TIERS_SEGMENT_H
 
+#include "base/cpus.h"
 #include "base/seal.h"
 #include "tiers/slot_header.h"
 
 struct segment;
+
+/* The request for a segment. */
+struct segment_wish {
+    struct hash128 shard;
+    uint64_t image_bytes;
+    uint32_t slot_count;
+    uint32_t used;    /* of the slots: the others get no pages */
+    struct cpus near; /* the processors of the NUMA node where its trainer runs */
+};
 
 struct segment_info {
     struct hash128 shard;

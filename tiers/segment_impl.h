@@ -25,22 +25,13 @@ struct segment {
     pthread_mutex_t removal; /* of pages, which depends on whether they are pinned */
 };
 
-/* The request for a segment. */
-struct segment_wish {
-    const char *job;
-    struct hash128 shard;
-    uint64_t image_bytes;
-    uint32_t slot_count;
-    uint32_t used; /* of the slots: the others get no pages */
-};
-
 /* TCK_ERR_INVAL if there can be no such segment. */
 must_check tck_status_t segment_check(const struct segment_wish *wish, struct error *err);
 /* What both files together need, for a wish that passed segment_check. */
 uint64_t segment_bytes(const struct segment_wish *wish);
 
 /* A new segment with all slots free, the pages of those that are used touched. */
-must_check tck_status_t segment_make(const struct segment_wish *wish, const struct page_source *source,
+must_check tck_status_t segment_make(const char *job, const struct segment_wish *wish, const struct page_source *source,
                                      struct segment **out, struct error *err);
 /* Rebuilds a segment of this job from its two files alone and takes over both on success. A slot that lost both header
  * pages becomes free; files that contradict each other or their headers are TCK_ERR_CORRUPT. */

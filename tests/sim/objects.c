@@ -264,16 +264,15 @@ static struct pages pages_of(int fd, const char *way)
         .fd = fd, .base = object->base, .bytes = object->bytes, .page_bytes = PAGE, .sealed = true, .way = way};
 }
 
-tck_status_t pages_make(const struct page_source *source, uint64_t bytes, uint64_t touched, bool huge,
-                        struct pages *out, struct error *err)
+tck_status_t pages_make(const struct page_source *source, const struct pages_wish *wish, struct pages *out,
+                        struct error *err)
 {
     (void)source;
-    (void)huge;
     (void)err;
     struct object *object = object_new(OBJECT_MEMORY);
-    memory_resize(object, bytes);
+    memory_resize(object, wish->bytes);
     *out = pages_of(object_fd(object), "simulated");
-    pressure_untouched(object->base + touched, bytes - touched);
+    pressure_untouched(object->base + wish->touched, wish->bytes - wish->touched);
     return TCK_OK;
 }
 

@@ -21,6 +21,7 @@
 #include "agent/trainers/slot_writers.h"
 #include "agent/trainers/trainer_control.h"
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/failpoint.h"
 #include "base/pool.h"
 #include "base/progress.h"
@@ -291,9 +292,18 @@ void membership_handle_join(struct membership *ms, struct client *client, const 
 
 /* ---- register ------------------------------------------------------------------------------------------------ */
 
+/* Where a trainer of this node runs. */
+struct beside {
+    uint32_t rank;
+    struct cpus bound; /* to these processors */
+    struct cpus node;  /* those of its NUMA node; none if it is bound to several nodes or to nothing */
+};
+
 /* A registration under way: waits until no operation touches slots, then allocates in a pool thread. */
 struct registration {
     struct membership *ms;
+    struct beside *beside; /* one for each trainer that is connected here */
+    size_t beside_count;
     struct registration *then; /* for a newer term: starts when this one has allocated its memory */
     struct world world;
     uint32_t self; /* this node's number in it; NONE32: it is not part of it */
@@ -312,6 +322,7 @@ static void registration_free(struct registration *j)
     }
     placement_free(&j->placement);
     world_free(&j->world);
+    free(j->beside);
     free(j);
 }
 
@@ -353,14 +364,39 @@ static bool is_kept_here(const struct registration *j, uint32_t shard)
     return j->self != NONE32 && (is_owned_here(j, shard) || placement_is_holder(&j->placement, shard, j->self));
 }
 
+/* The processors beside the first rank that is bound to a node: it fills the slots of its shard. Those of other nodes'
+ * shards are filled by the network. */
+static struct cpus cpus_beside(const struct registration *j, uint32_t s)
+{
+    const struct world_shard *shard = &j->world.shards[s];
+    for (uint32_t i = 0; i < shard->rank_count; i++) {
+        uint32_t rank = j->world.shard_ranks[shard->first_rank + i];
+        for (size_t b = 0; b < j->beside_count && j->world.node_of_rank[rank] == j->self; b++) {
+            if (j->beside[b].rank == rank && !cpus_is_none(&j->beside[b].node)) {
+                return j->beside[b].node;
+            }
+        }
+    }
+    return (struct cpus){0};
+}
+
+static struct segment_wish segment_wish(const struct registration *j, uint32_t s, uint32_t slots)
+{
+    const struct world_shard *shard = &j->world.shards[s];
+    return (struct segment_wish){.shard = shard->id,
+                                 .image_bytes = shard->image_bytes,
+                                 .slot_count = slots,
+                                 .used = slots_used(slots, is_owned_here(j, s)),
+                                 .near = cpus_beside(j, s)};
+}
+
 static uint64_t wanted_bytes(const struct registration *j)
 {
     const struct membership_setup *needs = &j->ms->needs;
     uint64_t bytes = 0;
     for (uint32_t s = 0; s < j->world.shard_count; s++) {
-        const struct world_shard *shard = &j->world.shards[s];
-        uint32_t slots = needs->config->slots, used = slots_used(slots, is_owned_here(j, s));
-        bytes += is_kept_here(j, s) ? memory_needed(needs->memory, shard->id, shard->image_bytes, slots, used) : 0;
+        struct segment_wish wish = segment_wish(j, s, needs->config->slots);
+        bytes += is_kept_here(j, s) ? memory_needed(needs->memory, &wish) : 0;
     }
     return bytes;
 }
@@ -383,15 +419,16 @@ static void allocate(void *ctx)
 {
     struct registration *j = ctx;
     const struct membership_setup *needs = &j->ms->needs;
+    for (size_t i = 0; i < j->beside_count; i++) {
+        j->beside[i].node = cpus_of_node(NUMA_NODES, &j->beside[i].bound);
+    }
     atomic_store_explicit(&j->wanted_bytes, wanted_bytes(j), memory_order_relaxed);
     give_back_unused(j);
     for (uint32_t s = 0; j->status == TCK_OK && s < j->world.shard_count; s++) {
         if (is_kept_here(j, s)) {
             struct segment *segment;
-            const struct world_shard *shard = &j->world.shards[s];
-            uint32_t slots = slots_of(needs, shard->id);
-            j->status = memory_add(needs->memory, shard->id, shard->image_bytes, slots,
-                                   slots_used(slots, is_owned_here(j, s)), &segment, &j->err);
+            struct segment_wish wish = segment_wish(j, s, slots_of(needs, j->world.shards[s].id));
+            j->status = memory_add(needs->memory, &wish, &segment, &j->err);
             failpoint(enrol, allocating);
         }
     }
@@ -518,6 +555,22 @@ void membership_ops_idle(struct membership *ms)
     }
 }
 
+/* All ranks of this node have joined the term before one of them registers. After a restart of this agent none has. */
+static tck_status_t note_beside(struct registration *j, uint64_t term, struct error *err)
+{
+    size_t count = clients_trainers(*j->ms->needs.clients);
+    j->beside = calloc(count + 1, sizeof(*j->beside));
+    if (j->beside == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
+    }
+    for (const struct client *c = *j->ms->needs.clients; c != NULL && j->beside_count < count; c = c->next) {
+        if (c->trainer && !c->done && c->term == term && c->process.pid > 0) {
+            j->beside[j->beside_count++] = (struct beside){.rank = c->rank, .bound = cpus_of_process(c->process.pid)};
+        }
+    }
+    return TCK_OK;
+}
+
 /* Takes ownership of the world. */
 static tck_status_t registration_start(struct membership *ms, struct world *world, bool resumed, struct error *err)
 {
@@ -526,8 +579,12 @@ static tck_status_t registration_start(struct membership *ms, struct world *worl
         return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
     }
     j->ms = ms;
-    tck_status_t status = placement_build(world, ms->needs.config->copies, &j->placement, err);
+    tck_status_t status = note_beside(j, world->term, err);
+    if (status == TCK_OK) {
+        status = placement_build(world, ms->needs.config->copies, &j->placement, err);
+    }
     if (status != TCK_OK) {
+        free(j->beside);
         free(j);
         return status;
     }

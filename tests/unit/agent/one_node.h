@@ -3,6 +3,7 @@
 #ifndef TCK_TEST_ONE_NODE_H
 #define TCK_TEST_ONE_NODE_H
 
+#include "../wish.h"
 #include "agent/driver/term_context.h"
 #include "tiers/memory.h"
 
@@ -46,7 +47,7 @@ static inline struct segment *one_node_memory(struct hash128 shard, uint64_t byt
     struct segment *segment = NULL;
     struct error err = {0};
     cr_assert_eq(memory_new(&setup, out, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(*out, shard, bytes, 2, 2, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(*out, wish_of(shard, bytes, 2, 2), &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 

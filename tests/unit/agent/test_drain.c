@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The end of a publish and of writes, on the coordinator's node, which is the only one here and owns all shards. */
+#include "../wish.h"
 #include "agent/drain/drain.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/twins.h"
@@ -222,7 +223,7 @@ static void make_node(uint32_t shards)
     for (uint32_t i = 0; i < shards; i++) {
         struct segment *segment;
         infos[i] = (struct shard_info){.id = id_of(i), .image_bytes = IMAGE_BYTES};
-        cr_assert_eq(memory_add(memory, id_of(i), IMAGE_BYTES, 2, 2, &segment, &err), TCK_OK, "%s", err.text);
+        cr_assert_eq(add_segment(memory, wish_of(id_of(i), IMAGE_BYTES, 2, 2), &segment, &err), TCK_OK, "%s", err.text);
         struct slot_header copy = {.state = SLOT_VERIFIED, .version = version, .root = {7, 7}, .to_storage = true};
         segment_write_header(segment, 0, &copy);
     }

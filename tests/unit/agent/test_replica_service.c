@@ -11,6 +11,7 @@
 #include "agent/state/hard_state.h"
 #include "one_node.h"
 
+#include "../wish.h"
 #include "base/config.h"
 #include "tiers/memory.h"
 
@@ -107,7 +108,8 @@ static void set_up(void)
     struct error err = {0};
     strcpy(config.node, "a");
     cr_assert_eq(memory_new(&setup, &memory, &err), TCK_OK, "%s", err.text);
-    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(memory, wish_of(shard, IMAGE_BYTES, SLOTS, SLOTS), &segment, &err), TCK_OK, "%s",
+                 err.text);
     segment_write_header(segment, 0, &header);
     static struct client *clients;
     const struct term_setup forms = {.config = &config, .memory = memory, .clients = &clients};

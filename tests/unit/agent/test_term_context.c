@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How an agent forms a term from a world and the memory that it finds. This node is b: its rank 1 owns shard 2, and it
  * holds shard 1 of node a as a replica. */
+#include "../wish.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
@@ -61,7 +62,8 @@ static struct segment *segment_of(struct hash128 shard)
 {
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, shard, IMAGE_BYTES, SLOTS, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(memory, wish_of(shard, IMAGE_BYTES, SLOTS, SLOTS), &segment, &err), TCK_OK, "%s",
+                 err.text);
     return segment;
 }
 
@@ -200,7 +202,8 @@ Test(term_context, the_ranks_that_have_the_same_shards_save_about_as_many_bytes_
     for (uint64_t i = 8; i > 0; i--) { /* in whatever order the segments were made */
         (void)segment_of((struct hash128){10, i - 1});
     }
-    cr_assert_eq(memory_add(memory, (struct hash128){11, 9}, 2 * IMAGE_BYTES, SLOTS, SLOTS, &segment, &err), TCK_OK);
+    cr_assert_eq(add_segment(memory, wish_of((struct hash128){11, 9}, 2 * IMAGE_BYTES, SLOTS, SLOTS), &segment, &err),
+                 TCK_OK);
     form(NULL);
     for (uint32_t i = 0; i < tc->in_world_count; i++) {
         uint32_t rank = tc->shards[tc->in_world[i]].storing_rank;

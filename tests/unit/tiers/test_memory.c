@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Segments stay within their limit, cannot be shrunk, and are rebuilt from their files alone after a crash. */
+#include "../wish.h"
 #include "base/seal.h"
 #include "tiers/memory.h"
 
@@ -90,7 +91,7 @@ static struct segment *add(struct memory *memory, struct hash128 shard, uint64_t
 {
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, shard, bytes, SLOTS, SLOTS, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(memory, wish_of(shard, bytes, SLOTS, SLOTS), &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 
@@ -189,7 +190,7 @@ Test(memory, names_bytes_wanted_in_use_and_allowed_when_the_cap_is_reached)
 
     add(memory, SHARD, SMALL_BYTES);
     uint64_t used = memory_used_bytes(memory);
-    cr_assert_eq(memory_add(memory, OTHER, 1u << 20, 1, 1, &segment, &err), TCK_ERR_NOSPC);
+    cr_assert_eq(add_segment(memory, wish_of(OTHER, 1u << 20, 1, 1), &segment, &err), TCK_ERR_NOSPC);
     snprintf(want, sizeof(want), "%u bytes wanted, %lu in use, %u allowed", (1u << 20) + 4 * 4096, (unsigned long)used,
              1u << 20);
     cr_assert_not_null(strstr(err.text, want), "%s", err.text);
@@ -204,7 +205,7 @@ Test(memory, checks_the_machines_memory_before_it_touches_more_than_there_is)
     struct segment *segment;
     struct error err = {0};
 
-    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)1 << 45, SLOTS, SLOTS, &segment, &err), TCK_ERR_NOSPC);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, (uint64_t)1 << 45, SLOTS, SLOTS), &segment, &err), TCK_ERR_NOSPC);
     cr_assert_not_null(strstr(err.text, "bytes available in "), "%s", err.text);
     cr_assert_eq(memory_used_bytes(memory), 0);
     memory_free(memory);
@@ -215,11 +216,12 @@ Test(memory, refuses_sizes_that_no_segment_can_have)
     struct memory *memory = memory_of("job", UINT64_MAX, NULL);
     struct segment *segment;
 
-    cr_assert_eq(memory_add(memory, SHARD, 0, SLOTS, SLOTS, &segment, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(memory_add(memory, SHARD, UINT64_MAX, SLOTS, SLOTS, &segment, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 0, 0, &segment, NULL), TCK_ERR_INVAL);
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, CORE_SLOTS_MAX + 1, CORE_SLOTS_MAX + 1, &segment, NULL),
-                 TCK_ERR_INVAL);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, 0, SLOTS, SLOTS), &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, UINT64_MAX, SLOTS, SLOTS), &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, SMALL_BYTES, 0, 0), &segment, NULL), TCK_ERR_INVAL);
+    cr_assert_eq(
+        add_segment(memory, wish_of(SHARD, SMALL_BYTES, CORE_SLOTS_MAX + 1, CORE_SLOTS_MAX + 1), &segment, NULL),
+        TCK_ERR_INVAL);
     memory_free(memory);
 }
 
@@ -229,7 +231,7 @@ Test(memory, keeps_the_segment_it_has_and_refuses_another_size)
     struct segment *segment = add(memory, SHARD, SMALL_BYTES), *other;
 
     cr_assert_eq(add(memory, SHARD, SMALL_BYTES), segment);
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS - 1, SLOTS - 1, &other, NULL), TCK_ERR_EXIST);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, SMALL_BYTES, SLOTS - 1, SLOTS - 1), &other, NULL), TCK_ERR_EXIST);
     memory_free(memory);
 }
 
@@ -265,7 +267,7 @@ Test(memory, leaves_nothing_behind_when_parking_fails)
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment;
 
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, SLOTS, SLOTS, &segment, NULL), TCK_ERR_UNREACHABLE);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, SMALL_BYTES, SLOTS, SLOTS), &segment, NULL), TCK_ERR_UNREACHABLE);
     cr_assert_eq(stored.count, 0);
     cr_assert_eq(memory_used_bytes(memory), 0);
     memory_free(memory);
@@ -570,7 +572,7 @@ Test(memory, drops_and_unparks_a_segment_with_no_whole_header)
     struct memory *memory = memory_of("job", CAP_BYTES, &stored);
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, SHARD, SMALL_BYTES, 1, 1, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, SMALL_BYTES, 1, 1), &segment, &err), TCK_OK, "%s", err.text);
     memory_free(memory);
     uint8_t *meta = map_meta(&stored);
     memset(meta, 0xff, 2 * SLOT_HEADER_BYTES);
@@ -713,18 +715,59 @@ Test(memory, a_slot_that_was_given_back_after_a_restart_in_the_middle_of_a_copy_
     parked_free(&stored);
 }
 
+/* In place of the C library's: where threads wanted to run. */
+static _Atomic int bound_threads, bound_elsewhere;
+static pid_t test_thread;
+
+int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *cpus)
+{
+    bound_threads++;
+    bound_elsewhere +=
+        pid != 0 || size != sizeof(struct cpus) || CPU_COUNT_S(size, cpus) != 1 || gettid() == test_thread;
+    return 0;
+}
+
+static int threads_bound(void)
+{
+    int count = bound_threads;
+    cr_assert_eq(bound_elsewhere, 0);
+    bound_threads = 0;
+    return count;
+}
+
+Test(memory, pages_are_touched_beside_the_processors_that_will_fill_them)
+{
+    struct error err = {0};
+    struct segment *segment;
+    struct memory *memory = memory_of("job", CAP_BYTES, NULL);
+    struct segment_wish wish = wish_of(SHARD, IMAGE_BYTES, SLOTS, SLOTS - 1);
+    test_thread = gettid();
+    cr_assert_eq(add_segment(memory, wish_of(OTHER, IMAGE_BYTES, 1, 1), &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(threads_bound(), 0);
+    CPU_SET_S(1, sizeof(wish.near), wish.near.sets);
+    cr_assert_eq(add_segment(memory, wish, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_geq(threads_bound(), 1);
+    cr_assert_eq(segment_give_back(segment, 1, false, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(segment_take_back(segment, 1, 2, &err), TCK_OK, "%s", err.text);
+    cr_assert_geq(threads_bound(), 1, "a slot that comes back");
+    wish.used = SLOTS;
+    cr_assert_eq(add_segment(memory, wish, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_geq(threads_bound(), 1, "a slot that was not used before");
+    memory_free(memory);
+}
+
 static struct segment *add_used(struct memory *memory, uint32_t used)
 {
     struct segment *segment;
     struct error err = {0};
-    cr_assert_eq(memory_add(memory, SHARD, IMAGE_BYTES, SLOTS, used, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, IMAGE_BYTES, SLOTS, used), &segment, &err), TCK_OK, "%s", err.text);
     return segment;
 }
 
 Test(memory, allocates_only_the_slots_that_are_used)
 {
     struct memory *memory = memory_of("job", CAP_BYTES, NULL);
-    uint64_t needed = memory_needed(memory, SHARD, IMAGE_BYTES, SLOTS, 2);
+    uint64_t needed = needed_bytes(memory, wish_of(SHARD, IMAGE_BYTES, SLOTS, 2));
     struct segment *segment = add_used(memory, 2);
     uint64_t stride = segment_info(segment).slot_stride;
     cr_assert_eq(segment_info(segment).slot_count, SLOTS);
@@ -733,7 +776,7 @@ Test(memory, allocates_only_the_slots_that_are_used)
     cr_assert(segment_is_given_back(segment, 2));
     cr_assert_eq(segment_lacking(segment), 0, "it is not needed");
     cr_assert_eq(memory_used_bytes(memory), needed);
-    cr_assert_eq(memory_needed(memory, OTHER, IMAGE_BYTES, SLOTS, SLOTS), needed + stride);
+    cr_assert_eq(needed_bytes(memory, wish_of(OTHER, IMAGE_BYTES, SLOTS, SLOTS)), needed + stride);
     memory_free(memory);
 }
 
@@ -816,9 +859,11 @@ Test(memory, the_cap_also_holds_for_slots_that_are_needed_again)
     struct segment *segment;
     uint64_t cap = (2 * ((uint64_t)4 << 20)) + ((uint64_t)4 << 20);
     struct memory *memory = memory_of("job", cap, NULL);
-    cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, 2, &segment, &err), TCK_OK, "%s", err.text);
+    cr_assert_eq(add_segment(memory, wish_of(SHARD, (uint64_t)4 << 20, SLOTS, 2), &segment, &err), TCK_OK, "%s",
+                 err.text);
     for (int i = 0; i < 2; i++) {
-        cr_assert_eq(memory_add(memory, SHARD, (uint64_t)4 << 20, SLOTS, SLOTS, &segment, &err), TCK_ERR_NOSPC);
+        cr_assert_eq(add_segment(memory, wish_of(SHARD, (uint64_t)4 << 20, SLOTS, SLOTS), &segment, &err),
+                     TCK_ERR_NOSPC);
         cr_assert(strstr(err.text, "memory_cap_bytes") != NULL, "%s", err.text);
     }
     cr_assert_eq(segment_lacking(memory_find(memory, SHARD)), 0, "what was refused is not needed");
