@@ -112,7 +112,8 @@ struct command {
     struct programs programs;
     char config_file[CONFIG_PATH + sizeof(CONFIG_FILE) + 1];
     char output_file[CONFIG_PATH + sizeof(OUTPUT_FILE) + 1];
-    const char *argv[10];
+    char launcher[16];
+    const char *argv[12];
 };
 
 static void build_command(struct command *c, const struct config *config, const char *dir)
@@ -124,6 +125,11 @@ static void build_command(struct command *c, const struct config *config, const 
     c->argv[n++] = c->programs.supervisor;
     c->argv[n++] = "--runtime-dir";
     c->argv[n++] = dir;
+    if (getppid() > 0) { /* 0: it is outside of this container */
+        snprintf(c->launcher, sizeof(c->launcher), "%d", (int)getppid());
+        c->argv[n++] = "--cpus-of";
+        c->argv[n++] = c->launcher;
+    }
     if (config->net_device[0] != '\0') {
         c->argv[n++] = "--device";
         c->argv[n++] = config->net_device;

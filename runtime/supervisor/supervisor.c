@@ -3,6 +3,7 @@
  * them when it dies, where there is no systemd to do so. It does nothing else, so that it has little reason to fail,
  * and it blocks only in poll. */
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/message.h"
@@ -39,6 +40,7 @@ static const char usage[] =
     "\n"
     "  --runtime-dir DIR  directory of its socket, lock and log; also the agent's working directory\n"
     "  --device NAME      network interface of the agent\n"
+    "  --cpus-of PID      also use the processors that process PID may use\n"
     "  --adopt PID        supervise this running agent, whose supervisor has died\n"
     "  --foreground       do not detach; log to standard error\n"
     "  --help, --version\n"
@@ -50,7 +52,7 @@ struct options {
     char runtime_dir[PATH_MAX];
     char program[PATH_MAX];
     const char *device;
-    pid_t adopt; /* 0: none */
+    pid_t adopt, cpus_of; /* 0: none */
     bool foreground;
     char **agent_argv;
 };
@@ -71,7 +73,7 @@ static bool parse_pid(const char *text, pid_t *out)
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
-    if (errno != 0 || *end != '\0' || number <= 1 || number > INT_MAX) {
+    if (errno != 0 || *end != '\0' || number < 1 || number > INT_MAX) {
         return false;
     }
     *out = (pid_t)number;
@@ -121,11 +123,10 @@ static bool print_help(int argc, char **argv)
 
 static bool parse_options(int argc, char **argv, struct options *out)
 {
-    static const struct option known[] = {{"runtime-dir", required_argument, NULL, 'r'},
-                                          {"device", required_argument, NULL, 'd'},
-                                          {"adopt", required_argument, NULL, 'a'},
-                                          {"foreground", no_argument, NULL, 'f'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"runtime-dir", required_argument, NULL, 'r'}, {"device", required_argument, NULL, 'd'},
+        {"cpus-of", required_argument, NULL, 'c'},     {"adopt", required_argument, NULL, 'a'},
+        {"foreground", no_argument, NULL, 'f'},        {NULL, 0, NULL, 0}};
     bool ok = true;
     const char *runtime_dir = NULL;
     *out = (struct options){.device = ""};
@@ -138,8 +139,11 @@ static bool parse_options(int argc, char **argv, struct options *out)
         case 'd':
             out->device = optarg;
             break;
+        case 'c':
+            ok = ok && parse_pid(optarg, &out->cpus_of);
+            break;
         case 'a':
-            ok = ok && parse_pid(optarg, &out->adopt);
+            ok = ok && parse_pid(optarg, &out->adopt) && out->adopt > 1;
             break;
         case 'f':
             out->foreground = true;
@@ -168,6 +172,16 @@ static void drop_inherited(void)
     }
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
+}
+
+/* A launcher may bind each of its trainers to processors of its own, and to memory beside them. The agent works for all
+ * of them, so it must not stay bound like the trainer that starts it. A control group's limits still apply. */
+static void leave_binding(pid_t launcher)
+{
+    struct cpus own = cpus_of_process(0), all = cpus_of_process(launcher);
+    all = cpus_of_both(&all, &own);
+    cpus_run_on(&all);
+    cpus_use_near_memory();
 }
 
 static enum exit_status take_place(struct supervisor *supervisor, const struct options *options)
@@ -420,6 +434,9 @@ int main(int argc, char **argv)
     if (failpoints_read(&err) != TCK_OK) {
         fprintf(stderr, "tierckpt-supervisor: %s\n", err.text);
         return EXIT_USAGE;
+    }
+    if (options.cpus_of > 0) {
+        leave_binding(options.cpus_of);
     }
     int exit_status = (int)prepare(&supervisor, &options); /* clang: enumerations are unsigned */
     if (exit_status != EXIT_DONE) {
