@@ -29,6 +29,7 @@ struct channel {
     struct session *session; /* NULL: stranger, or a check */
     struct peer *checks;     /* whose address; NULL: this is no check */
     uint64_t deadline_ms;    /* of a stranger */
+    bool refused;            /* one too many: it is not answered, and closed soon */
     struct channel *next;    /* stranger */
 };
 
@@ -92,7 +93,7 @@ struct peers {
     struct peer *leaving; /* not in list any more, freed once their transfers have ended */
     tck_status_t (*relayed)(struct peer *from, const void *data, size_t len); /* takes a WIRE_RELAY */
     struct channel *strangers;
-    size_t stranger_count;
+    size_t stranger_count, refused_count;
     uint64_t complain_from_ms; /* the window of the log lines about strangers */
     unsigned complaints;
     struct transfer *transfers; /* oldest first */

@@ -8,6 +8,8 @@
 
 #define STRANGERS_MAX  256
 #define STRANGER_MS    2000
+#define REFUSED_MAX    1024 /* that wait to be closed */
+#define REFUSED_MS     100
 #define COMPLAINTS_MAX 10 /* log lines about strangers in one window */
 #define COMPLAINTS_MS  10000
 
@@ -128,12 +130,19 @@ struct channel *channel_open_relayed(struct peer *peer, const struct peer *relay
     return channel;
 }
 
-static void stranger_add(struct peers *peers, struct channel *channel)
+/* Those that are relayed do not count: the agent that relays them has authenticated. */
+static bool counts(const struct channel *channel)
 {
-    channel->deadline_ms = clock_ms() + STRANGER_MS;
+    return channel->conn != NULL && !channel->refused;
+}
+
+static void stranger_add(struct peers *peers, struct channel *channel, uint64_t for_ms)
+{
+    channel->deadline_ms = clock_ms() + for_ms;
     channel->next = peers->strangers;
     peers->strangers = channel;
-    peers->stranger_count += channel->conn != NULL;
+    peers->stranger_count += counts(channel);
+    peers->refused_count += channel->refused;
 }
 
 void channel_introduced(struct peers *peers, struct channel *channel)
@@ -144,7 +153,8 @@ void channel_introduced(struct peers *peers, struct channel *channel)
         at = &(*at)->next;
     }
     *at = channel->next;
-    peers->stranger_count -= channel->conn != NULL;
+    peers->stranger_count -= counts(channel);
+    peers->refused_count -= channel->refused;
 }
 
 void channel_drop_stranger(struct channel *channel)
@@ -172,32 +182,43 @@ void strangers_close(struct peers *peers)
     }
 }
 
+/* A connection that is closed while UCX 1.13 still answers it can abort the process: the event that the answer can be
+ * written comes after the next connection has got the same descriptor. So it is closed a little later. */
+static struct channel *refuse(struct peers *peers)
+{
+    struct channel *channel = peers->refused_count < REFUSED_MAX ? channel_new(peers) : NULL;
+
+    if (channel != NULL) {
+        channel->refused = true;
+    }
+    if (peers_may_complain(peers)) {
+        log_warn("a connection is refused: %zu others have not authenticated yet", peers->stranger_count);
+    }
+    return channel;
+}
+
 void channel_accepted(void *ctx, struct link_conn *conn)
 {
     struct peers *peers = ctx;
-    struct channel *channel = peers->stranger_count < STRANGERS_MAX ? channel_new(peers) : NULL;
+    struct channel *channel = peers->stranger_count < STRANGERS_MAX ? channel_new(peers) : refuse(peers);
 
     if (channel == NULL) {
-        if (peers_may_complain(peers)) {
-            log_warn("a connection is refused: %zu others have not authenticated yet", peers->stranger_count);
-        }
         link_close(conn);
         return;
     }
     channel->conn = conn;
     link_set_user(conn, channel);
     auth_accept(&channel->auth, &peers->auth);
-    stranger_add(peers, channel);
+    stranger_add(peers, channel, channel->refused ? REFUSED_MS : STRANGER_MS);
 }
 
-/* Not counted against the limit for strangers: the agent that relays it has authenticated. */
 struct channel *channel_accept_relayed(const struct peer *relay, uint64_t far, uint64_t tunnel)
 {
     struct channel *channel = channel_new_relayed(relay->peers, relay, far, tunnel);
 
     if (channel != NULL) {
         auth_accept(&channel->auth, &relay->peers->auth);
-        stranger_add(relay->peers, channel);
+        stranger_add(relay->peers, channel, STRANGER_MS);
     }
     return channel;
 }

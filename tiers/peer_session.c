@@ -518,6 +518,9 @@ static void established_message(struct channel *channel, const void *data, size_
 
 static void channel_message(struct channel *channel, const void *data, size_t len)
 {
+    if (channel->refused) {
+        return;
+    }
     if (channel->checks != NULL) {
         check_message(channel, data, len);
     } else if (channel->auth.awaits == AUTH_DONE && channel->session != NULL) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATIENCE_MS 10000
+#define PATIENCE_MS 60000
 
 struct loop *rig_loop;
 static struct pool *pool;
