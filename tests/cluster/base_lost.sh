@@ -28,7 +28,7 @@ attempt() {
     fault "partition" # so that 6 finds no way; and before anybody notices that, all are killed
     ip netns exec "tck$$-b" iptables -A INPUT -i net0 -j DROP || skip "no iptables here"
     wait_for 60 both_at 5 || die "the ranks do not come to step 5, after which 6 is saved"
-    sleep 1 # digests
+    sleep 3 # digests
     term=$(newest_term a)
     ! logged a "$term\.6 is committed" || die "$term.6 was committed over a link that is down"
     kill_trainers

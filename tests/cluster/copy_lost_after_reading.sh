@@ -30,7 +30,7 @@ lacks_a_copy() {
 
 run_both --steps 6 --wait-commit
 all_end
-log_must_say a 30 '1\.6 is published'
+log_must_say a 60 '1\.6 is published'
 lacks_a_copy || lacks_a_copy || lacks_a_copy || die "the agents were faster than the ranks each time"
 [ "$(spoil a)" -gt 0 ] || skip "no memfd of the agent can be written here"
 log_must_say a 60 'a copy in memory is damaged'

@@ -205,7 +205,7 @@ log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not s
 # an agent reserves terms for later starts gets the one after those. joined_after NODE TERM: it has joined a later one.
 # commits_after TERM: so has b, and a version of it is committed.
 newest_term() { sed -nE 's/.* joined term ([0-9]+):.*/\1/p' "$(agent_log "$1")" | tail -1; }
-joined_after() { [ "$(newest_term "$1")" -gt "$2" ]; }
+joined_after() { [ -n "$(newest_term "$1")" ] && [ "$(newest_term "$1")" -gt "$2" ]; }
 commits_after() { joined_after b "$1" && logged b " version $(newest_term b)\.[0-9]+ is committed\$"; }
 # committed_steps NODE, newest_committed NODE: by the agent's log.
 # What was restored has its copies, or something newer has.

@@ -12,7 +12,7 @@ truncate -s 256 "$work/control"
 serve() {
     "$lying" "$work/backing" "$work/control" "$lying_at" >/dev/null 2>>"$work/lying.log" </dev/null &
     server=$!
-    wait_for 20 mountpoint -q "$lying_at"
+    wait_for 60 mountpoint -q "$lying_at"
 }
 # Storage hangs from here on: no thread of it runs, so that no call that is under way is still answered.
 stop_serving() {

@@ -96,7 +96,7 @@ rm -rf "$save" "$work"/run/test/*/catalog*
 storage_interval=0
 start --steps 4 --wait-commit
 all_end
-wait_for 20 grep -qs committed "$save/term.1" || die "no commit is noted"
+wait_for 60 grep -qs committed "$save/term.1" || die "no commit is noted"
 nodes_lost
 rm -rf "$work"/run/test/*/catalog* # the note alone has to be enough
 start --steps 5

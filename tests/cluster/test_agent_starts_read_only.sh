@@ -20,7 +20,7 @@ supervisor=$(supervisor_pid a)
 builtin kill -STOP "$supervisor" # until storage is read-only: the agent has its audit file open
 kill -9 "$(agent_pid a)"
 wait_for 60 no_agent a
-wait_for 30 remount ro || die "it cannot be made read-only"
+wait_for 60 remount ro || die "it cannot be made read-only"
 builtin kill -CONT "$supervisor"
 log_must_say a 60 'audit file .*Read-only file system: nothing is saved to storage until it can be opened'
 more_commits a 20 60 || die "no commits to memory while storage is read-only: $(tail -5 "$(agent_log a)")"

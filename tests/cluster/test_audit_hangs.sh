@@ -5,15 +5,18 @@
 backing=tmpfs
 . "$(dirname "$0")/lying.sh"
 storage_interval=4
-settings=',"storage_timeout_ms":2000,"slots":2,"peer_timeout_ms":2000'
+settings=',"storage_timeout_ms":2000,"slots":2,"peer_timeout_ms":10000'
 begin 2
 run_on a 0 --steps 100000 --step-ms 20 --lockstep
 run_on b 1 --steps 100000 --step-ms 20 --lockstep
 log_must_say a 60 'is published'
 fault "half of what is written to the audit file hangs"
 # At random, so that an intent is written at once and its result hangs.
-lie 500 HANG audit "" write 4000
-more_commits a 400 120 || die "no commits while the audit file hangs: $(tail -3 "$(agent_log a)")"
+lie 500 HANG audit "" write 15000
+until=$((SECONDS + 40))
+while [ $SECONDS -lt $until ]; do
+    more_commits a 20 120 || die "no commits while the audit file hangs: $(tail -3 "$(agent_log a)")"
+done
 grep -hE 'has been silent|does not answer: the agent|agent .* does not answer$' "$(agent_log a)" "$(agent_log b)" &&
     die "an agent waits for the audit file"
 lie 0

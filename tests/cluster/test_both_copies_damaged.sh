@@ -26,4 +26,5 @@ for rank in 0 1; do
     [ "$(restored_step $rank)" = 10 ] || die "rank $rank restored $(restored_step $rank) instead of 10"
     [ "$(restored_from $rank storage)" -gt 0 ] || die "not from storage: $(out $rank | grep RESTORED)"
 done
-[ "$(cat "$(agent_log a)" "$(agent_log b)" | grep -c 'could not be fetched')" -ge 2 ] || die "the logs do not name both damaged copies"
+both_named() { [ "$(cat "$(agent_log a)" "$(agent_log b)" | grep -c 'could not be fetched')" -ge 2 ]; }
+wait_for 60 both_named || die "the logs do not name both damaged copies"

@@ -21,8 +21,8 @@ wait_for 60 has_commits b 3 || die "no commit: $(out 1 | tail -3)"
 ask b config --set save_mem_interval=7 | grep -q 'is set to 7 until the agents of the job end' || die "set: no answer"
 ask b config --set max_ckpt_num=5 >/dev/null || die "set: max_ckpt_num"
 for node in a b; do
-    wait_for 30 has_value $node save_mem_interval 7 || die "$node does not know of the interval"
-    wait_for 30 has_value $node max_ckpt_num 5 || die "$node does not know of max_ckpt_num"
+    wait_for 60 has_value $node save_mem_interval 7 || die "$node does not know of the interval"
+    wait_for 60 has_value $node max_ckpt_num 5 || die "$node does not know of max_ckpt_num"
 done
 wait_for 60 follows b 3 7 || die "steps $(committed_steps b | tail -4 | xargs) are committed, the interval is 7"
 

@@ -10,6 +10,7 @@ jump() {
     python3 -c 'import struct,sys; f=open(sys.argv[1],"r+b"); f.write(struct.pack("<q",int(sys.argv[2])))' "$work/offset" "$1"
 }
 storage_interval=10
+settings=',"peer_timeout_ms":30000'
 start() { # OPTIONS...
     begin 2
     run_on a "0" "$@"
@@ -30,7 +31,7 @@ for seconds in 3600 -3600 -86400 7200 0; do
     more_commits a 3 60 || die "no commits after a jump by $seconds s"
     more_commits b 3 60 || die "no commits on b after a jump by $seconds s"
 done
-! cat "$(agent_log a)" "$(agent_log b)" | grep 'is down' || die "a node was taken for lost"
+! cat "$(agent_log a)" "$(agent_log b)" | grep 'node [ab] is down' || die "a node was taken for lost"
 [ "$(grep -c 'claimed term' "$(agent_log a)")" = 1 ] || die "a new term was formed"
 for seconds in -7200 7200; do
     moment

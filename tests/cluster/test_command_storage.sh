@@ -14,11 +14,12 @@ ask a stop --force >/dev/null || die "the agent does not leave"
 kill_trainers
 wait_for 60 no_agent a || die "the agent does not end"
 
+timeout_ms=1000
 look() { # SAVE_DIR [MORE JSON] COMMAND...: into $work/answer, through a pipe; the exit status
     local save=$1 more=$2
     shift 2
     (set -o pipefail; timeout 100 env -u TIERCKPT_CONFIG TIERCKPT_RUNTIME_DIR="$work/none" "$bin/tierckpt" --config-json \
-        "{\"job\":\"test\",\"save_dir\":\"$save\",\"storage_timeout_ms\":1000$more}" "$@" 2>&1 | cat >"$work/answer")
+        "{\"job\":\"test\",\"save_dir\":\"$save\",\"storage_timeout_ms\":$timeout_ms$more}" "$@" 2>&1 | cat >"$work/answer")
 }
 must_say() { # STATUS WHAT DONE...
     local wanted=$1 what=$2 got=0
@@ -51,9 +52,11 @@ find "$work/backing" | sort | cmp -s - "$work/before" || die "verify has made so
 
 # A second place that answers slowly does not hang, however long a look at all of its versions takes: three are damaged.
 for copy in 90001 90002 90003; do cp -r "$(ls -d "$work/backing/test"/v*.t* | tail -1)" "$work/backing/test/v0000000$copy.t9"; done
-lie 1000 HANG manifest.json "" read 700
+timeout_ms=4000
+lie 1000 HANG manifest.json "" read 1500
 must_say 1 '9.90001 .*damaged: manifest.json is of term 1' look "$work/empty" ",\"load_dir\":\"$work/save\"" ls
 lie 0
+timeout_ms=1000
 rm -r "$work/backing/test"/v*.t9
 
 # Storage that hangs is no reason to hang.

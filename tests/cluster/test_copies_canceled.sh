@@ -11,13 +11,13 @@ done
 sent() { ip -n "tck$$-a" -s link show net0 | awk '/TX:/ { getline; print $1 }'; }
 has_sent() { [ "$(sent)" -ge "$1" ]; }
 begin 2
-run_on a "0" --steps 100000 --count $count --lockstep --wait-commit
-run_on b "1" --steps 100000 --count $count --lockstep --wait-commit --spoil-seal 2 --hold-seal 2 --hold-file "$held"
+run_on a "0" --steps 3 --count $count --lockstep --wait-commit
+run_on b "1" --steps 3 --count $count --lockstep --wait-commit --spoil-seal 2 --hold-seal 2 --hold-file "$held"
 wait_for 60 said 0 '^COMMITTED 1$' || die "no commit: $(out 0 | tail -3)"
 wait_for 60 said 1 '^HELD 2$' || die "step 2 is not saved: $(out 1 | tail -3)"
-wait_for 20 has_sent $(($(sent) + (1 << 20))) || die "no copy of step 2 is sent"
+wait_for 60 has_sent $(($(sent) + (1 << 20))) || die "no copy of step 2 is sent"
 touch "$held.2"
-log_must_say a 20 'version 1\.2 is aborted'
+log_must_say a 60 'version 1\.2 is aborted'
 before=$(sent)
 log_must_say a 60 'version 1\.3 is protected'
 moved=$(($(sent) - before))

@@ -6,7 +6,7 @@ storage_interval=4
 begin 2
 run_on a "0 1" --steps 4 --wait-commit --wait-drained --done
 all_end
-wait_for 30 no_agent a || die "the agent stays"
+wait_for 60 no_agent a || die "the agent stays"
 dir=$work/save/$job
 cp -a "$dir" "$work/whole"
 storage_interval=0

@@ -78,7 +78,7 @@ for node in a b; do
     (enter $node "$bin/replay" record "$work/heard.$node") &
     recorders+=($!)
 done
-for node in a b; do wait_for 30 test -e "$work/heard.$node" || skip "nothing can be recorded here"; done
+for node in a b; do wait_for 60 test -e "$work/heard.$node" || skip "nothing can be recorded here"; done
 
 begin 2
 run_on a "0" --steps 100000 --step-ms 20 --lockstep

@@ -55,7 +55,7 @@ for pages in newest both; do
     pid=$(agent_pid a)
     [ "$(damage "$pid" $pages)" -gt 0 ] || skip "no memfd of the agent can be written here"
     kill -9 "$pid"
-    wait_for 30 restarted "$pid" || die "$pages: the agent of a does not come back"
+    wait_for 60 restarted "$pid" || die "$pages: the agent of a does not come back"
     wait_for 60 whole a || die "$pages: copies are missing: $(ask a --json status)"
     ask a verify memory >"$work/verify" || die "$pages: $(cat "$work/verify")"
 done

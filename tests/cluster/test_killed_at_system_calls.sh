@@ -33,7 +33,7 @@ train() {
     agent=$(agent_pid "$node")
     strace -f -p "$agent" -e signal=none "$@" 2>"$work/strace" &
     tracer=$!
-    wait_for 20 grep -qE 'attached|not permitted' "$work/strace" || die "$what: strace does not attach: $(cat "$work/strace")"
+    wait_for 60 grep -qE 'attached|not permitted' "$work/strace" || die "$what: strace does not attach: $(cat "$work/strace")"
     ! grep -q 'not permitted' "$work/strace" || skip "no strace of others' processes here"
     touch "$work/oob.$launch/go"
     all_end

@@ -19,7 +19,7 @@ start_all --steps 100
 lacks() { ask a --json status 2>/dev/null | python3 -c 'import json, sys
 d = [n for n in json.load(sys.stdin)["nodes"] if n["name"] == "d"][0]
 sys.exit(d["state"] != "no copies" or d["through"] != "b")'; }
-wait_for 30 lacks || die "status of a does not say that node d takes no copies: $(ask a status)"
+wait_for 60 lacks || die "status of a does not say that node d takes no copies: $(ask a status)"
 ask a status >"$work/answer" && die "status ends well: $(cat "$work/answer")"
 grep -q '^WARNING: node d is reached only through node b, and copies need a direct session with it' "$work/answer" ||
     die "status does not warn: $(cat "$work/answer")"

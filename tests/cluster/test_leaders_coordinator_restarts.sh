@@ -29,4 +29,4 @@ refused_for_memory() { ! ask a stop >"$work/answer" 2>&1 && grep -q 'is only in 
 wait_for 60 refused_for_memory || die "stop says of what memory alone has: $(cat "$work/answer")"
 ask "$([ $((RANDOM % 2)) = 0 ] && echo a || echo e)" stop --force >"$work/answer" || die "stop --force: $(cat "$work/answer")"
 gone() { local node; for node in "${nodes[@]}"; do no_agent "$node" || return 1; done; }
-wait_for 30 gone || die "agents are there after stop: $(for node in "${nodes[@]}"; do agent_pid "$node"; done)"
+wait_for 60 gone || die "agents are there after stop: $(for node in "${nodes[@]}"; do agent_pid "$node"; done)"

@@ -34,11 +34,11 @@ shows_slots() { [ "$(slots_shown "$1")" = "$2" ]; } # what the metrics say is up
 both_have() {
     local node used bytes
     for node in a b; do
-        wait_for 20 has_versions $node "$1"0 || die "$2, node $node has memory for $(memory_of $node) (tenths of versions, bytes), not for $1 versions"
+        wait_for 60 has_versions $node "$1"0 || die "$2, node $node has memory for $(memory_of $node) (tenths of versions, bytes), not for $1 versions"
         bytes=$(memory_of $node | cut -d' ' -f2)
         used=$(ask $node --json status | python3 -c 'import json,sys; print(json.load(sys.stdin)["memory"]["used_bytes"])')
         [ "$used" -ge "$bytes" ] && [ "$used" -lt $((bytes + (1 << 20))) ] || die "$2, status says that $used bytes are used on node $node, not $bytes"
-        wait_for 20 shows_slots $node "$1" || die "$2, the metrics of node $node show $(slots_shown $node) slots"
+        wait_for 60 shows_slots $node "$1" || die "$2, the metrics of node $node show $(slots_shown $node) slots"
         ! ask $node status | grep 'given back' || die "$2, node $node speaks of a shortage"
     done
 }

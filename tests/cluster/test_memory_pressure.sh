@@ -8,7 +8,7 @@
 begin 2
 run_on a 0 --count $mib --steps 100000 --step-ms 100 --no-restore # slots of 16 MiB, three of its own and two for the other
 run_on b 1 --count $mib --steps 100000 --step-ms 100 --no-restore
-wait_for 30 committed_beyond 2 || die "nothing is committed: $(ask a status)"
+wait_for 60 committed_beyond 2 || die "nothing is committed: $(ask a status)"
 agent=$(agent_pid a)
 
 use_up 32

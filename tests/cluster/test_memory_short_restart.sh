@@ -12,7 +12,7 @@ begin 2
 run_on a 0 --count $mib --steps 100000 --step-ms 100 --no-restore # slots of 16 MiB, three of its own and two for the other
 run_on b 1 --count $mib --steps 100000 --step-ms 100 --no-restore
 published_beyond() { [ "$(step_of published)" -gt "$1" ]; }
-wait_for 40 published_beyond 2 || die "nothing is published: $(ask a status)"
+wait_for 60 published_beyond 2 || die "nothing is published: $(ask a status)"
 agent=$(agent_pid a)
 
 leave 48

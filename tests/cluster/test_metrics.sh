@@ -9,7 +9,7 @@ at() { ask "$1" --json status | python3 -c 'import json, sys; print(json.load(sy
 scrape() { curl -sf --max-time 20 "http://${address[$1]}/metrics"; }
 value() { scrape "$1" | sed -nE "s/^tierckpt_$2\{job_id=\"$job\",node=\"$1\"${3:+,$3}\} (.*)$/\1/p"; }
 is() { [ "$(value "$1" "$2" "$4")" = "$3" ]; }
-must_be() { wait_for 30 is "$1" "$2" "$3" "${4:-}" || die "$2 of $1 is not $3 but '$(value "$1" "$2" "${4:-}")'"; }
+must_be() { wait_for 60 is "$1" "$2" "$3" "${4:-}" || die "$2 of $1 is not $3 but '$(value "$1" "$2" "${4:-}")'"; }
 # status_number NODE EXPRESSION
 status_number() { ask "$1" --json status | python3 -c "import json, sys; s = json.load(sys.stdin); print($2)"; }
 declare -A address=()
@@ -29,7 +29,7 @@ wait_for 60 said 0 '^COMMITTED' && wait_for 60 said 1 '^COMMITTED' || die "no co
 for node in a b; do
     address[$node]=$(at $node)
     [[ ${address[$node]} == 127.0.0.1:* ]] || die "without a host, metrics of $node are at '${address[$node]}'"
-    wait_for 30 scrape $node >/dev/null || die "no metrics of $node"
+    wait_for 60 scrape $node >/dev/null || die "no metrics of $node"
     must_be $node ranks 2
     must_be $node trainers 1
     must_be $node storage_good 1
@@ -41,7 +41,7 @@ must_be a coordinator 1
 must_be b coordinator 0
 
 in_file() { grep -q "^tierckpt_ranks{job_id=\"$job\",node=\"$1\"} 2$" "$work/$1.prom"; }
-wait_for 30 in_file a && wait_for 30 in_file b || die "the files lack what is served"
+wait_for 60 in_file a && wait_for 60 in_file b || die "the files lack what is served"
 
 # What both say is the same.
 for pair in 'memory_used_bytes|s["memory"]["used_bytes"]' 'memory_limit_bytes|s["memory"]["cap_bytes"]' \
@@ -57,7 +57,7 @@ known_committed "$step"
 [ "$(value a transferred_bytes_total 'tier="peer",direction="out"')" -gt 0 ] || die "copies are not counted"
 [ "$(value a transferred_bytes_total 'tier="storage",direction="out"')" -gt 0 ] || die "drains are not counted"
 stalled() { [ "$(value a save_stall_seconds_count)" -ge 1 ]; }
-wait_for 30 stalled || die "stalls of saves are not counted"
+wait_for 60 stalled || die "stalls of saves are not counted"
 
 # Hostile scrapers on a: training goes on, the agent is the same, and it answers when they are gone.
 agent=$(agent_pid a)
@@ -65,14 +65,14 @@ fault "hostile scrapers"
 python3 "$suppressions/hostile_scrapers.py" "${address[a]}" "$seed" 60 >"$work/hostile" 2>&1 &
 hostile=$!
 more_commits a 5 60 || die "nothing commits beside hostile scrapers"
-grep -q '^ready' "$work/hostile" || wait_for 20 grep -q '^ready' "$work/hostile" || die "no hostile scrapers: $(cat "$work/hostile")"
+grep -q '^ready' "$work/hostile" || wait_for 60 grep -q '^ready' "$work/hostile" || die "no hostile scrapers: $(cat "$work/hostile")"
 more_commits a 5 60 || die "nothing commits beside hostile scrapers"
 scraped() { scrape a >/dev/null; }
 wait_for 60 scraped || die "they keep an honest scraper out for ever"
 builtin kill "$hostile"
 wait "$hostile" 2>/dev/null
 same_agent a "$agent" || die "the agent of a died of them"
-wait_for 30 scraped || die "no metrics of a after them"
+wait_for 60 scraped || die "no metrics of a after them"
 
 # A node is lost.
 kill_node b
@@ -91,7 +91,7 @@ wait_for 90 said 0 '^COMMITTED' && wait_for 90 said 1 '^COMMITTED' || die "no co
 # One of the two has the address now; the other one trains without, and says so.
 trouble() { ask "$1" status 2>&1 | grep -q "^WARNING: metrics are not exported as configured: metrics_listen ${address[a]}: cannot listen: Address already in use"; }
 one_in_trouble() { trouble a || trouble b; }
-wait_for 30 one_in_trouble || die "nobody says that the address is taken: $(ask a status; ask b status)"
+wait_for 60 one_in_trouble || die "nobody says that the address is taken: $(ask a status; ask b status)"
 [ -n "$(at a)$(at b)" ] || die "nobody has the address"
 kill_trainers
 ask a stop --force >/dev/null || die "the job is not stopped"

@@ -51,7 +51,7 @@ has_commits a $((copies + 1)) || more_commits a 1 60 || die "nothing commits bes
 
 # A lost node.
 kill_node c
-wait_for 30 in_state lost 1 || die "c is not lost: $(ask a status)"
+wait_for 60 in_state lost 1 || die "c is not lost: $(ask a status)"
 network a && die "a lost node is good"
 peers 'of["c"]["reachable"] is False and of["c"]["verdict"] == "BAD" and "10.77.0.3:" in of["c"]["error"]'
 peers 'peers[0]["node"] == "c" and of["b"]["verdict"] == "good"'

@@ -25,7 +25,7 @@ for round in $(seq "$rounds"); do
     fi
 done
 calm() { same_agent a "$agent" && [ "$(count fd)" -le $((fds + 2)) ] && [ "$(count task)" -le $((threads + 1)) ]; }
-wait_for 40 calm || die "$fds descriptors and $threads threads after round $warm, $(count fd) and $(count task) now: $(ls -l "/proc/$agent/fd" | tail -40)"
+wait_for 60 calm || die "$fds descriptors and $threads threads after round $warm, $(count fd) and $(count task) now: $(ls -l "/proc/$agent/fd" | tail -40)"
 [ "$(segments)" = "$held" ] || die "$held segments after round $warm, $(segments) now"
 grown=$(($(rss_kib) - kib))
 echo "after $rounds rounds: $(count fd) descriptors ($fds after $warm), $(count task) threads ($threads), $(rss_kib) KiB ($kib)"

@@ -4,8 +4,8 @@
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=20
 begin 2
-run_on a "0" --steps 140 --step-ms 40 --count 3000000 --lockstep
-run_on b "1" --steps 140 --step-ms 40 --count 3000000 --lockstep
+run_on a "0" --steps 100000 --step-ms 40 --count 3000000 --lockstep
+run_on b "1" --steps 100000 --step-ms 40 --count 3000000 --lockstep
 is_paced() { # NODE: its copies have a rate
     ask "$1" --json status | python3 -c '
 import json, sys
@@ -14,6 +14,12 @@ sys.exit(json.load(sys.stdin)["pacing"]["copies_bytes_per_second"] < 1e6)' 2>/de
 says_why() { ask a status | grep -qE '^pacing, copies [^(]*/s \([0-9.]+ [KM]iB left, waiting for (its turn|a pause of the network|the end of steps that are measured without it)\), drain '; }
 wait_for 60 is_paced a || die "no rate: $(ask a status)"
 wait_for 60 says_why || die "the status does not say for what copies wait: $(ask a status)"
-ask a status | grep -qE '^pacing, copies .*/s.*, drain .*; step inflation ' || die "the status does not show it: $(ask a status)"
+shows() { ask a status | grep -qE '^pacing, copies .*/s.*, drain .*; step inflation '; }
+wait_for 60 shows || die "the status does not show it: $(ask a status)"
+kill_trainers
+before=$(commits a) from=$(newest_committed b)
+begin 2
+run_on a "0" --steps $((from + 140)) --step-ms 80 --count 3000000 --lockstep
+run_on b "1" --steps $((from + 140)) --step-ms 80 --count 3000000 --lockstep
 all_end
-wait_for 20 has_commits a 6 || die "only $(commits a) commits of 7"
+wait_for 60 has_commits a $((before + 6)) || die "only $(($(commits a) - before)) commits of 7"

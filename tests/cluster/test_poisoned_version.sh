@@ -25,4 +25,4 @@ begin 1
 run_on a "0" --steps 12 --wait-commit --done
 all_end
 [ "$(restored_step 0)" = 4 ] || die "restored $(restored_step 0) instead of 4, the one before"
-logged a 'version .*\.8 was restored 2 times .* using the version before it' || die "the log does not say it"
+log_must_say a 60 'version .*\.8 was restored 2 times .* using the version before it'

@@ -15,7 +15,7 @@ on_terminal() { # COMMAND...
 }
 on_terminal verify published >"$work/shown" &
 shows() { grep -aqE "$1" "$work/shown"; }
-wait_for 30 shows 'verify: [0-9]+ s, [0-9.]+ [KMGi]*B read, [0-9.]+ [KMGi]*B written, without progress for' ||
+wait_for 60 shows 'verify: [0-9]+ s, [0-9.]+ [KMGi]*B read, [0-9.]+ [KMGi]*B written, without progress for' ||
     die "no progress is shown: $(cat -v "$work/shown")"
 ask a verify published >"$work/plain" 2>&1 &
 plain=$!

@@ -25,7 +25,7 @@ for command in forget stop; do
     for pid in "${first[@]}"; do kill -STOP "$pid"; done # they take their time to reconnect
     kill -9 "$(agent_pid a)"
     [ $command = stop ] || refused forget
-    wait_for 20 ask a status >/dev/null 2>&1 || die "no agent is back"
+    wait_for 60 ask a status >/dev/null 2>&1 || die "no agent is back"
     refused $command
     for pid in "${first[@]}"; do kill -CONT "$pid"; done
     more_commits a 3 60 || die "the first start no longer commits after $command"

@@ -10,8 +10,6 @@ for round in 1 2 3; do
     wait_for 60 has_commits a 2 || die "round $round: no commit: $(out 0 | tail -3)"
     moment
     kill_trainers
-    sleep 0.5 # what was under way is committed, or it never is
-    committed=$(newest_committed a)
     agents="$(agent_pid a) $(agent_pid b)" supervisors="$(supervisor_pid a) $(supervisor_pid b)"
     case $round in
     1) asked=$agents ;;                 # by a service manager
@@ -20,11 +18,12 @@ for round in 1 2 3; do
     esac
     for pid in $asked; do kill -TERM "$pid"; done
     for node in a b; do
-        wait_for 80 no_agent "$node" || die "round $round: the agent of node $node does not leave"
-        log_must_say "$node" 1 'exiting: the system has asked this agent to end .SIGTERM.'
+        wait_for 120 no_agent "$node" || die "round $round: the agent of node $node does not leave"
+        log_must_say "$node" 60 'exiting: the system has asked this agent to end .SIGTERM.'
         ! logged "$node" 'is lost now' || die "round $round: something was lost on node $node"
-        wait_for 20 grep -q 'exited with status 0' "$work/run/test/$node/supervisor.log" || die "round $round: $node did not end well"
+        wait_for 60 grep -q 'exited with status 0' "$work/run/test/$node/supervisor.log" || die "round $round: $node did not end well"
     done
+    committed=$(newest_committed a)
     begin 4
     run_on a "0 1" --steps 1
     run_on b "2 3" --steps 1

@@ -12,7 +12,7 @@ remount ro || skip "nothing can be mounted read-only here"
 remount rw
 storage_goes() { # not while a file is open for writing
     fault "storage is read-only"
-    wait_for 30 remount ro || die "it cannot be made read-only"
+    wait_for 60 remount ro || die "it cannot be made read-only"
 }
 storage_returns() { remount rw; }
 start

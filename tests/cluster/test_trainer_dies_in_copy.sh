@@ -23,8 +23,8 @@ stop_in_copy() {
     local tries
     for tries in $(seq 400); do
         builtin kill -STOP "${trainers[1]}"
-        sleep 0.05 # for a seal on its way
-        if filling; then
+        sleep 0.05
+        if filling && sleep 0.5 && filling; then # with no seal on its way
             fault "stopped in its copy"
             return
         fi

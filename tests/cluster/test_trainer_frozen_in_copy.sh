@@ -64,7 +64,7 @@ builtin kill -9 "$frozen" 2>/dev/null
 freeze_in_copy
 takes_over 3
 kill -9 "$frozen"
-wait_for 20 no_quarantine || die "the process has ended, and its slot stays in quarantine"
+wait_for 60 no_quarantine || die "the process has ended, and its slot stays in quarantine"
 more_commits b 3 60 || die "no commits after the frozen trainer has ended"
 no_damage
 kill_trainers

@@ -23,7 +23,7 @@ all_end
 job=early
 train 1 --hold 3
 for rank in 0 1; do wait_for 60 said $rank '^HELD' || die "rank $rank does not come to step 3: $(out $rank)"; done
-log_must_say a 30 "$differ\.3 on node [ab] does not match that on node [ab]"
+log_must_say a 60 "$differ\.3 on node [ab] does not match that on node [ab]"
 [ "$(newest_committed a)" = 2 ] || die "step $(newest_committed a) is committed, though no byte has arrived"
 touch "$work/oob.$launch/go"
 for rank in 0 1; do wait_for 60 said $rank '^COMMITTED 5' || die "rank $rank: $(out $rank)"; done
@@ -35,5 +35,5 @@ all_end
 job=late settings=
 train 1
 all_end
-log_must_say a 30 "$differ\.3 on node [ab] does not match that on node [ab]"
+log_must_say a 60 "$differ\.3 on node [ab] does not match that on node [ab]"
 [ "$(grep -cE "$differ" "$(agent_log a)")" = 1 ] || die "said more than once: $(grep -E "$differ" "$(agent_log a)")"

@@ -26,6 +26,7 @@ refusals() { grep -c 'HELLO of pid .* refused' "$(agent_log a)"; }
 with_token right
 before=$(state)
 claims() { grep -L '"reserved_by"' "$work"/save/test/term.* | wc -l; }
+wait_for 60 has_reserved a 4 || die "no terms are reserved for later starts"
 terms=$(claims)
 said_before=$(refusals)
 mv "$work/right" "$work/expired"
