@@ -5,8 +5,8 @@
 storage_interval=10
 settings=",\"trace_dir\":\"$work/traces\""
 begin 2
-run_on a 0 --steps 100000 --step-ms 20 --wait-commit
-run_on b 1 --steps 100000 --step-ms 20 --wait-commit
+run_on a 0 --steps 100000 --step-ms 40 --lockstep
+run_on b 1 --steps 100000 --step-ms 40 --lockstep
 seen() { grep -qs "\"name\":\"$2\"" "$work/traces/$job.$1.trace.json"; }
 wait_for 60 seen a publish && wait_for 60 seen b published || die "no trace: $(ls -l "$work/traces"; tail -3 "$(log_of a)")"
 kill -9 "$(agent_pid a)" "$(agent_pid b)"
