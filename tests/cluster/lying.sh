@@ -1,13 +1,13 @@
 # Shared by the tests whose save_dir, or with lying_at another directory, is on the file system of tests/storage_faults,
-# which behaves correctly until `lie`. Its files are in $work/backing: with backing=tmpfs in memory, for tests in which
-# storage must not be slow by itself.
+# which behaves correctly until `lie`. Its files are in $work/backing, in memory: a disk to which others write may stand
+# still for longer than storage_timeout_ms allows.
 # shellcheck shell=bash
 needs_root
 lying=$build/tests/storage_faults/lying_fs
 [ -x "$lying" ] || skip "this build has no lying_fs (libfuse3)"
 lying_at=${lying_at:-$work/save}
 mkdir -p "$work/backing" "$lying_at"
-[ "${backing:-}" != tmpfs ] || mount -t tmpfs tmpfs "$work/backing" 2>/dev/null || skip "no tmpfs can be mounted here"
+mount -t tmpfs tmpfs "$work/backing" 2>/dev/null || skip "no tmpfs can be mounted here"
 truncate -s 256 "$work/control"
 serve() {
     "$lying" "$work/backing" "$work/control" "$lying_at" >/dev/null 2>>"$work/lying.log" </dev/null &

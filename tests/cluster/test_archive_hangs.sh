@@ -3,7 +3,7 @@
 # has. A start does not wait for it longer than a quarter of storage_timeout_ms: it restores the newest version of
 # save_dir, which is as new as what was copied, saves, and publishes there. Once the archive answers again, it gets copies.
 . "$(dirname "$0")/lib.sh" "$1"
-backing=tmpfs lying_at=$work/archive
+lying_at=$work/archive
 . "$(dirname "$0")/lying.sh"
 mem_interval=1 storage_interval=2
 settings=',"storage_timeout_ms":20000,"max_ckpt_num":1,"archive_dir":"'$work/archive'","save_archive_interval":4,"max_archive_num":0'

@@ -2,7 +2,6 @@
 # Lines of the audit file, which is on storage, hang for longer than a node may be silent: agents go on answering, no node
 # counts as silent, commits to memory continue, and drains do when the file answers again.
 . "$(dirname "$0")/lib.sh" "$1"
-backing=tmpfs
 . "$(dirname "$0")/lying.sh"
 storage_interval=4
 settings=',"storage_timeout_ms":2000,"slots":2,"peer_timeout_ms":10000'

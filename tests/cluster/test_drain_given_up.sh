@@ -2,7 +2,6 @@
 # Storage hangs on both nodes, and one node gives up its part of a drain earlier than the other: the other node starts
 # no further drain while its own still hangs, and both the ranks and `tierckpt status` report the hang.
 . "$(dirname "$0")/lib.sh" "$1"
-backing=tmpfs
 . "$(dirname "$0")/lying.sh"
 storage_interval=4
 train=(--steps 100000 --step-ms 20 --lockstep)

@@ -3,7 +3,6 @@
 # says why. Then storage answers again, and status is good although nothing is published, because no step was meant for
 # storage.
 . "$(dirname "$0")/lib.sh" "$1"
-backing=tmpfs # a disk may take longer than storage_timeout_ms allows
 . "$(dirname "$0")/lying.sh"
 settings=',"storage_timeout_ms":1000'
 begin 1

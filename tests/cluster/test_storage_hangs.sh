@@ -4,7 +4,6 @@
 # storage hangs, more than once. A second start is refused as always, and when storage answers again the next version
 # is published.
 . "$(dirname "$0")/lib.sh" "$1"
-backing=tmpfs # a disk may take longer than storage_timeout_ms allows
 . "$(dirname "$0")/lying.sh"
 storage_interval=4
 settings=',"storage_timeout_ms":2000,"slots":2,"restore_wait_ms":1000'

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Storage that takes ten seconds to answer the first time delays the start of a job and does not make it fail.
 . "$(dirname "$0")/lib.sh" "$1"
-backing=tmpfs
 . "$(dirname "$0")/lying.sh"
 begin 1
 fault "storage is slow to answer at first"

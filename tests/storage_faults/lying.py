@@ -4,6 +4,7 @@ that is mounted: lying.py CONTROL PER_1000 [KIND [ONLY [SPARED [CALL,... [HANG_M
 
 import mmap
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -50,6 +51,8 @@ class LyingDirectory:
         self.path, self.backing = work / "save", work / "backing"
         self.path.mkdir()
         self.backing.mkdir()
+        # In memory: a disk that others write to may stand still for longer than storage_timeout_ms, and that is no lie.
+        subprocess.run(("mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", self.backing), check=True)
         self._seed = seed
         control = work / "control"
         control.write_bytes(bytes(_LAYOUT.size))
@@ -88,6 +91,8 @@ class LyingDirectory:
         self._process.kill()  # callers that wait for it get ENOTCONN
         self._process.wait()
         subprocess.run(("umount", "-l", self.path), stderr=subprocess.DEVNULL, check=False)
+        shutil.copytree(self.backing, self.backing.with_name("kept"), symlinks=True)  # for whoever looks into it
+        subprocess.run(("umount", "-l", self.backing), check=False)
 
 
 def main(control, per_1000, kind="EIO", only="", spared="", calls="", hang_ms="0"):
