@@ -15,6 +15,11 @@ begin 2
 run_on a "0 1" --steps 100000 --step-ms 60 --lockstep
 wait_for 60 archived_at_least 8 || die "nothing is archived: $(ask a status 2>&1; tail -5 "$(agent_log a)")"
 kill_trainers
+# What was copied last is noted in save_dir after it is there.
+noted() { grep -qE "\"step\": *$(newest "$archive")\b" "$work/save/$job/archive"; }
+wait_for 60 noted || die "save_dir does not know what was copied: $(cat "$work/save/$job/archive")"
+sleep 1 # for a copy that was under way
+wait_for 60 noted || die "save_dir does not know what was copied: $(cat "$work/save/$job/archive")"
 kill_node a
 step=$(newest "$archive")
 for version in "$work/save/$job"/v*/; do
