@@ -83,12 +83,12 @@ launch 4 2x2 --with-own
 all_end
 resharded 7 8
 settings=$plain
+kill_node a # an agent might make the directory again meanwhile
+kill_node b
 rm -r "$work/save/$job"
 mv "$work/load/$job" "$work/save/$job"
 
 # Damage is found before anything is written.
-kill_node a
-kill_node b
 shard=$(ls -S "$work/save/$job"/v*7.t*/shard-* | head -1)
 printf '\377\377' | dd of="$shard" bs=1 seek=30000 conv=notrunc status=none
 launch 4 2x2 --with-own
