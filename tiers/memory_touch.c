@@ -94,8 +94,8 @@ static void *touch_thread(void *ctx)
     return NULL;
 }
 
-/* Runs the parts; any whose thread does not start, and the first one unless it has to run somewhere else, in this
- * thread. Returns the first errno. */
+/* Runs the parts in threads; those whose thread does not start run in this one, as does the first part unless
+ * `elsewhere`. Returns the first errno. */
 static int touch_parts(struct toucher *parts, uint32_t count, bool elsewhere)
 {
     int error = 0;

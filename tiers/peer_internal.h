@@ -29,7 +29,7 @@ struct channel {
     struct session *session; /* NULL: stranger, or a check */
     struct peer *checks;     /* whose address; NULL: this is no check */
     uint64_t deadline_ms;    /* of a stranger */
-    bool refused;            /* one too many: it is not answered, and closed soon */
+    bool refused;            /* beyond the limit: its messages are ignored until it is closed */
     struct channel *next;    /* stranger */
 };
 

@@ -182,8 +182,9 @@ void strangers_close(struct peers *peers)
     }
 }
 
-/* A connection that is closed while UCX 1.13 still answers it can abort the process: the event that the answer can be
- * written comes after the next connection has got the same descriptor. So it is closed a little later. */
+/* Closing a connection while UCX 1.13 is still answering it can abort the process: the event that the socket is
+ * writable may arrive when the next connection already has the same descriptor. So the connection is closed a little
+ * later. */
 static struct channel *refuse(struct peers *peers)
 {
     struct channel *channel = peers->refused_count < REFUSED_MAX ? channel_new(peers) : NULL;
@@ -203,6 +204,9 @@ void channel_accepted(void *ctx, struct link_conn *conn)
     struct channel *channel = peers->stranger_count < STRANGERS_MAX ? channel_new(peers) : refuse(peers);
 
     if (channel == NULL) {
+        if (peers->refused_count < REFUSED_MAX && peers_may_complain(peers)) {
+            log_warn("a connection is refused: out of memory");
+        }
         link_close(conn);
         return;
     }
