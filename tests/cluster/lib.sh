@@ -201,9 +201,9 @@ agent_log() { echo "$work/run/$job/$1/agent.log"; }
 # logged NODE PATTERN, log_must_say NODE SECONDS PATTERN
 logged() { grep -qE -- "$2" "$(agent_log "$1")"; }
 log_must_say() { wait_for "$2" logged "$1" "$3" || die "the log of $1 does not say '$3'"; }
-# newest_term NODE: the newest that it has joined, by its agent's log. Numbers may be left out: a start that comes while
-# an agent reserves terms for later starts gets the one after those. joined_after NODE TERM: it has joined a later one.
-# commits_after TERM: so has b, and a version of it is committed.
+# newest_term NODE: the newest term that its agent has joined, according to the log. Terms are not always consecutive: a
+# start that arrives while an agent reserves terms gets the first one after those. joined_after NODE TERM: its agent has
+# joined a later term. commits_after TERM: node b has joined a later term, in which a version is committed.
 newest_term() { sed -nE 's/.* joined term ([0-9]+):.*/\1/p' "$(agent_log "$1")" | tail -1; }
 joined_after() { [ -n "$(newest_term "$1")" ] && [ "$(newest_term "$1")" -gt "$2" ]; }
 commits_after() { joined_after b "$1" && logged b " version $(newest_term b)\.[0-9]+ is committed\$"; }

@@ -1,6 +1,6 @@
 # Shared by the tests whose save_dir, or with lying_at another directory, is on the file system of tests/storage_faults,
-# which behaves correctly until `lie`. Its files are in $work/backing, in memory: a disk to which others write may stand
-# still for longer than storage_timeout_ms allows.
+# which behaves correctly until `lie`. Its files are in $work/backing, in memory, because a disk that
+# other programs use may block for longer than storage_timeout_ms.
 # shellcheck shell=bash
 needs_root
 lying=$build/tests/storage_faults/lying_fs

@@ -4,7 +4,6 @@
 # longer to start than the first one is tried for; unit/peer_addresses tests the order.)
 . "$(dirname "$0")/lib.sh" "$1"
 . "$(dirname "$0")/nics.sh"
-settings=${settings/1500/10000}
 train_on_two_networks
 for i in 1 2 3 4; do
     moment

@@ -25,12 +25,12 @@ ask a tune --why >"$work/why" || die "tune --why: $(cat "$work/why")"
 for line in 'Measured on this node' 'The fastest save had its copies' 'Counted in .* of 2 nodes: 0 restarts' 'copies 1, its best'; do
     grep -q "$line" "$work/why" || die "tune --why does not say '$line': $(cat "$work/why")"
 done
-# An interval is chosen anew some seconds after a restart. Until then it is the one from before: to see that, the status
-# has to come in time.
+# A restart keeps the interval, and some seconds later another one is chosen. Restarts are repeated until the status has
+# been read before that choice.
 choices() { grep -c 'save_mem_interval is "auto": by what saves cost' "$(agent_log a)"; }
 restarts=0 in_time=""
 while [ -z "$in_time" ]; do
-    [ $((restarts += 1)) -le 10 ] || die "the status never comes before the interval is chosen anew"
+    [ $((restarts += 1)) -le 10 ] || die "in ten restarts the status was never read before another interval was chosen"
     kill_trainers
     before=$(in_force a save_mem_steps) chosen=$(choices)
     begin 2

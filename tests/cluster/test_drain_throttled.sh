@@ -2,7 +2,7 @@
 # A drain that is throttled for longer than storage_timeout_ms is no sign of storage that hangs: it is published.
 . "$(dirname "$0")/lib.sh" "$1"
 needs_root
-# In memory, so that no other writer of this machine's disk makes storage stand still for so long.
+# In memory, because a disk that other programs use may block for longer than storage_timeout_ms.
 mount -t tmpfs -o size=2g tmpfs "$work/save" 2>/dev/null || skip "no tmpfs can be mounted here"
 at_end() { umount -l "$work/save"; }
 mem_interval=50 storage_interval=250

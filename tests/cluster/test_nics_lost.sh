@@ -12,7 +12,7 @@ began=$SECONDS silent=$(grep -c 'node b does not answer at its address' "$(agent
 cut_both
 log_must_say a 60 'node b of term [0-9]+ is lost'
 # 1.5 s of silence and 2 s in which it may come back, as with one address; the rest is this machine's.
-[ $((SECONDS - began)) -le 20 ] || die "the loss was noticed after $((SECONDS - began)) s only"
+[ $((SECONDS - began)) -le 8 ] || die "the loss was noticed after $((SECONDS - began)) s only"
 both_named() { [ "$(grep -c 'node b does not answer at its address' "$(agent_log a)")" = $((silent + 2)) ]; }
 wait_for 60 both_named || die "the log does not name both addresses once"
 before="$(commits a) $(commits b)"

@@ -2,7 +2,7 @@
 # A link of 8 Mbit/s, and versions that take a second on it: versions are refused or come late, training is never
 # delayed for longer than block_time_ms, and commits continue.
 . "$(dirname "$0")/lib.sh" "$1"
-settings=',"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":10000'
+settings=',"block_time_ms":500,"heartbeat_ms":200,"peer_timeout_ms":3000'
 make_net a b
 for node in a b; do
     tc -n "tck$$-$node" qdisc add dev net0 root tbf rate 8mbit burst 64kb latency 500ms || skip "no tbf here"

@@ -51,7 +51,7 @@ class LyingDirectory:
         self.path, self.backing = work / "save", work / "backing"
         self.path.mkdir()
         self.backing.mkdir()
-        # In memory: a disk that others write to may stand still for longer than storage_timeout_ms, and that is no lie.
+        # In memory, because a disk that other programs use may block for longer than storage_timeout_ms by itself.
         subprocess.run(("mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", self.backing), check=True)
         self._seed = seed
         control = work / "control"
@@ -91,7 +91,7 @@ class LyingDirectory:
         self._process.kill()  # callers that wait for it get ENOTCONN
         self._process.wait()
         subprocess.run(("umount", "-l", self.path), stderr=subprocess.DEVNULL, check=False)
-        shutil.copytree(self.backing, self.backing.with_name("kept"), symlinks=True)  # for whoever looks into it
+        shutil.copytree(self.backing, self.backing.with_name("kept"), symlinks=True)  # to examine a failure
         subprocess.run(("umount", "-l", self.backing), check=False)
 
 

@@ -254,8 +254,8 @@ Test(peer, accepts_no_chunk_from_a_stranger)
 #define CROWD     300
 #define CROWD_MAX 256 /* the number of them that are kept */
 
-/* The crowd is another process, as it would be: where one process has both ends, a descriptor that one has closed is
- * taken by the other, and UCX 1.13 aborts when an event of the former comes late. Forked before UCX is used. */
+/* The crowd is a process of its own, so that the agent's process has only the accepting ends. It is forked before UCX
+ * is used. */
 struct crowd {
     pid_t pid;
     int to, from;
@@ -298,7 +298,7 @@ static struct crowd crowd_start(void)
     return (struct crowd){.pid = pid, .to = in[1], .from = out[0]};
 }
 
-/* So many of it as exceed the number were closed. */
+/* Whether the connections beyond the limit have been closed. */
 static bool crowd_is_told(const struct crowd *crowd)
 {
     char byte;
