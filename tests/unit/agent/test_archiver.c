@@ -232,7 +232,7 @@ static void end(void)
     archiver_free(archiver);
 }
 
-TestSuite(archiver, .init = begin, .fini = end, .timeout = 30);
+TestSuite(archiver, .init = begin, .fini = end, .timeout = 200);
 
 /* Ticks until nothing is under way; time does not pass. */
 static void settle(void)

@@ -156,7 +156,7 @@ static void assert_next(const struct mailbox *box, const char *name, int fd)
     }
 }
 
-Test(fdstore, sends_what_is_pending_once_the_store_answers, .timeout = 60)
+Test(fdstore, sends_what_is_pending_once_the_store_answers, .timeout = 200)
 {
     struct mailbox box = mailbox_new();
     struct fdstore *store = store_new(box.path, false);

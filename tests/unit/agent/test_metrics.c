@@ -39,7 +39,7 @@ static void tear_down(void)
     cr_assert_eq(rmdir(dir), 0, "something is left in %s", dir);
 }
 
-TestSuite(metrics, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(metrics, .init = set_up, .fini = tear_down, .timeout = 200);
 
 static bool exists(void)
 {

@@ -74,7 +74,7 @@ static void tear_down(void)
     loop_free(loop);
 }
 
-TestSuite(pacing, .init = set_up, .fini = tear_down, .timeout = 30);
+TestSuite(pacing, .init = set_up, .fini = tear_down, .timeout = 200);
 
 static void step_to(uint64_t step)
 {

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define PATH_BYTES 512
-#define WAIT_MS    30000 /* far more than anything takes */
+#define WAIT_MS    60000 /* far more than anything takes */
 #define TICK_MS    5
 
 enum { NONE, HALF, ALL }; /* of the files */

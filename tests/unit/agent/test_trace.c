@@ -63,7 +63,7 @@ static void tear_down(void)
     rmdir(dir);
 }
 
-TestSuite(trace, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(trace, .init = set_up, .fini = tear_down, .timeout = 200);
 
 static void note(uint64_t step)
 {

@@ -50,7 +50,7 @@ static struct bounded_work work_of(uint32_t moves, sem_t *until, sem_t *dropped)
     return (struct bounded_work){.work = work, .drop = drop, .job = job};
 }
 
-Test(bounded, work_that_hangs_is_abandoned_and_dropped_once_it_ends, .timeout = 30)
+Test(bounded, work_that_hangs_is_abandoned_and_dropped_once_it_ends, .timeout = 200)
 {
     static sem_t until, dropped;
     struct error err;
@@ -64,7 +64,7 @@ Test(bounded, work_that_hangs_is_abandoned_and_dropped_once_it_ends, .timeout = 
 }
 
 /* A look at an archive is such work: the listing that waits for it must not count as hanging. */
-Test(bounded, its_progress_is_that_of_the_work_that_waits_for_it, .timeout = 30)
+Test(bounded, its_progress_is_that_of_the_work_that_waits_for_it, .timeout = 200)
 {
     struct error err;
     struct progress outer = {0};

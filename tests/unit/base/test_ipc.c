@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WAIT_MS 5000
+#define WAIT_MS 60000
 
 static struct error err;
 

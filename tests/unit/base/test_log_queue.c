@@ -82,7 +82,7 @@ Test(log_queue, lines_are_in_the_file_when_the_log_is_closed)
     cr_assert(eq(sz, count(""), 2));
 }
 
-Test(log_queue, a_file_that_hangs_delays_no_thread_and_lines_are_counted, .timeout = 30)
+Test(log_queue, a_file_that_hangs_delays_no_thread_and_lines_are_counted, .timeout = 200)
 {
     open_it();
     atomic_store(&hangs, true);
@@ -100,7 +100,7 @@ Test(log_queue, a_file_that_hangs_delays_no_thread_and_lines_are_counted, .timeo
     cr_assert(lt(sz, count("those that find"), LINES));
 }
 
-Test(log_queue, a_pipe_is_refused_at_once, .timeout = 30)
+Test(log_queue, a_pipe_is_refused_at_once, .timeout = 200)
 {
     struct error err;
 
@@ -112,7 +112,7 @@ Test(log_queue, a_pipe_is_refused_at_once, .timeout = 30)
     close(reader);
 }
 
-Test(log_queue, a_forked_child_writes_nothing_under_its_parents_name, .timeout = 30)
+Test(log_queue, a_forked_child_writes_nothing_under_its_parents_name, .timeout = 200)
 {
     int status;
 

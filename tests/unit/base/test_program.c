@@ -45,7 +45,7 @@ Test(program, that_writes_more_than_fits_is_read_to_its_end)
 }
 
 /* The shell becomes the program that hangs, so that nothing else has its output. */
-Test(program, that_hangs_is_given_up, .timeout = 30)
+Test(program, that_hangs_is_given_up, .timeout = 200)
 {
     static const char *const scripts[] = {"exec sleep 600", "echo one; exec sleep 600",
                                           "echo one; exec sleep 600 >/dev/null"};

@@ -7,7 +7,7 @@
 #include "cuda_standin.h"
 #include "fake_agent.h"
 
-#define RIG_PATIENCE_MS 20000 /* limit for events that must happen, even on a slow machine */
+#define RIG_PATIENCE_MS 60000 /* limit for events that must happen, even on a slow machine */
 #define RIG_HOST        (-1)
 
 struct tensor {

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-TestSuite(bootstrap, .timeout = 60);
+TestSuite(bootstrap, .timeout = 200);
 
 /* ---- the tree ------------------------------------------------------------------------------------------------ */
 

@@ -17,11 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 10000 /* limit for events that must happen, even on a slow machine */
+#define PATIENCE_MS 60000 /* limit for events that must happen, even on a slow machine */
+#define SHORT_MS    100   /* for what does not happen */
 #define WEIGHTS     5000
 
 static char runtime_dir[] = "/tmp/tck-client-XXXXXX";
 static struct fake_agent agent;
+static int block_time_ms = PATIENCE_MS; /* tests in which the agent does not answer set a short one */
 
 static void start_agent(void)
 {
@@ -42,7 +44,7 @@ static void teardown(void)
     cr_assert_eq(system(command), 0);
 }
 
-TestSuite(client, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(client, .init = setup, .fini = teardown, .timeout = 200);
 
 static void sleep_ms(long ms)
 {
@@ -54,8 +56,8 @@ static const char *config_text(void)
 {
     static _Thread_local char text[512]; /* ranks are threads, which call this concurrently */
     snprintf(text, sizeof(text),
-             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":100}",
-             runtime_dir, runtime_dir);
+             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":%d}",
+             runtime_dir, runtime_dir, block_time_ms);
     return text;
 }
 
@@ -432,7 +434,7 @@ static uint32_t wrong_calls(struct trainer *t)
 }
 
 /* During the fork, the snapshot worker's thread is copying and holds locks that are never released in the child. */
-Test(client, of_a_forked_child_is_refused_at_once_and_stays_the_parents, .timeout = 60)
+Test(client, of_a_forked_child_is_refused_at_once_and_stays_the_parents)
 {
     struct trainer t;
     int ends[2];
@@ -677,6 +679,7 @@ Test(client, a_last_step_that_memory_has_is_brought_to_storage)
 Test(client, fence_returns_and_training_goes_on_when_the_agent_hangs)
 {
     struct trainer t;
+    block_time_ms = SHORT_MS;
     begin(&t);
     atomic_store(&agent.mode, FAKE_HANGS);
     save(&t, 1);
@@ -689,6 +692,7 @@ Test(client, fence_returns_and_training_goes_on_when_the_agent_hangs)
 Test(client, hung_agent_is_asked_again_only_after_its_loop_turned)
 {
     struct trainer t;
+    block_time_ms = SHORT_MS;
     begin(&t);
     atomic_store(&agent.mode, FAKE_HANGS);
     for (uint64_t step = 1; step <= 5; step++) {
@@ -885,6 +889,7 @@ Test(client, the_same_step_is_saved_once)
 Test(client, a_step_that_is_asked_for_again_while_it_is_copied_is_not_skipped)
 {
     struct trainer t;
+    block_time_ms = SHORT_MS;
     begin(&t);
     pthread_mutex_lock(&t.client->session.lock);
     ok(&t, tck_snapshot(t.client, 8, TCK_SAVE_MEMORY));
@@ -1547,7 +1552,7 @@ Test(client, starts_the_supervisor_with_the_configuration_and_waits_for_the_agen
     cr_assert_null(strstr(text, "leak"), "the trainer's descriptors are open in the supervisor");
     read_file("job/node/config.json", text, sizeof(text));
     cr_assert_eq(config_load(NULL, text, &config, NULL), TCK_OK);
-    cr_assert_eq(config.block_time_ms, 100);
+    cr_assert_eq(config.block_time_ms, PATIENCE_MS);
     tck_detach(t.client, 0);
 }
 

@@ -123,7 +123,7 @@ static void teardown(void)
     nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TestSuite(shared_headers, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(shared_headers, .init = setup, .fini = teardown, .timeout = 200);
 
 static uint64_t bytes_of_all_files(void)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(spread_run, .timeout = 60);
+TestSuite(spread_run, .timeout = 200);
 
 static struct ranks ranks;
 

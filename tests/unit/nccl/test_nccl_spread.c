@@ -12,7 +12,7 @@
 extern const struct spread_module tck_spread_module;
 static struct ranks ranks;
 
-TestSuite(nccl_way, .timeout = 60);
+TestSuite(nccl_way, .timeout = 200);
 
 static void all_are(tck_status_t status)
 {

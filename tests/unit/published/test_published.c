@@ -657,7 +657,7 @@ static unsigned listen_silently(int *fd_out)
     return ntohs(at.sin_port);
 }
 
-Test(published, an_archive_whose_server_does_not_answer_takes_a_part_of_the_time, .timeout = 60)
+Test(published, an_archive_whose_server_does_not_answer_takes_a_part_of_the_time, .timeout = 200)
 {
     char url[64];
     int fd = -1;
@@ -815,7 +815,7 @@ Test(published, a_time_out_of_the_file_system_is_an_error_like_others)
     cr_assert_eq(last, value(0, WIDE - 1));
 }
 
-Test(published, a_chunk_that_stays_unreadable_is_an_error_that_names_the_file, .timeout = 60)
+Test(published, a_chunk_that_stays_unreadable_is_an_error_that_names_the_file, .timeout = 200)
 {
     uint32_t last = 0x55555555;
     cr_assert_eq(read_failing(EIO, 1000, &last), TCK_ERR_IO);
@@ -860,7 +860,7 @@ Test(published, a_version_that_cannot_be_read_again_is_not_damaged)
     cr_assert_str_empty(info().passed_over);
 }
 
-Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
+Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 200)
 {
     timeout_ms = 1000;
     publish(root, 2, 7);
@@ -873,7 +873,7 @@ Test(published, storage_that_hangs_at_the_opening_is_given_up, .timeout = 60)
     assert_box("rows", 0, 0, ROWS, COLS);
 }
 
-Test(published, a_chunk_that_hangs_is_given_up_and_its_late_bytes_are_ignored, .timeout = 60)
+Test(published, a_chunk_that_hangs_is_given_up_and_its_late_bytes_are_ignored, .timeout = 200)
 {
     uint32_t last = 0x55555555, first_col = WIDE - 1;
     timeout_ms = 1000;
@@ -888,7 +888,7 @@ Test(published, a_chunk_that_hangs_is_given_up_and_its_late_bytes_are_ignored, .
     cr_assert_eq(last, value(0, first_col));
 }
 
-Test(published, a_published_version_that_hangs_can_be_closed, .timeout = 60)
+Test(published, a_published_version_that_hangs_can_be_closed, .timeout = 200)
 {
     uint32_t last;
     timeout_ms = 1000;

@@ -103,7 +103,7 @@ static void teardown(void)
     nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TestSuite(published_objects, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(published_objects, .init = setup, .fini = teardown, .timeout = 200);
 
 static tck_status_t open_job(void)
 {

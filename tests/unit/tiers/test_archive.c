@@ -92,7 +92,7 @@ static void end_objects(void)
     run_command(command);
 }
 
-TestSuite(archive, .init = begin_objects, .fini = end_objects, .timeout = 60);
+TestSuite(archive, .init = begin_objects, .fini = end_objects, .timeout = 200);
 
 static struct manifest manifest_of(struct version version, uint8_t **images)
 {
@@ -524,7 +524,7 @@ static void end_directory(void)
     end();
 }
 
-TestSuite(archive_dir, .init = begin_directory, .fini = end_directory, .timeout = 60);
+TestSuite(archive_dir, .init = begin_directory, .fini = end_directory, .timeout = 200);
 
 Test(archive_dir, gets_whole_versions_and_nothing_stays_in_the_stage)
 {

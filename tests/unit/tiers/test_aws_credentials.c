@@ -71,7 +71,7 @@ static void tear_down(void)
     snprintf(command, sizeof(command), "rm -rf %s", home);
     cr_assert_eq(system(command), 0);
 }
-TestSuite(aws_credentials, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(aws_credentials, .init = set_up, .fini = tear_down, .timeout = 200);
 
 static tck_status_t get(int64_t now)
 {

@@ -35,7 +35,7 @@ static void end(void)
     objects_end();
 }
 
-TestSuite(versions, .init = begin, .fini = end, .timeout = 60);
+TestSuite(versions, .init = begin, .fini = end, .timeout = 200);
 
 static void fail(unsigned ops, const char *key, enum memory_fault fault)
 {

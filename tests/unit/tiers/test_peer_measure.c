@@ -39,7 +39,7 @@ static void tear_down(void)
     rig_close();
 }
 
-TestSuite(peer_measure, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(peer_measure, .init = set_up, .fini = tear_down, .timeout = 200);
 
 static void on_measured(void *ctx, const struct rate *rate, const struct error *err)
 {

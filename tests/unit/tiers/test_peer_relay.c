@@ -40,7 +40,7 @@ static void tear_down(void)
     log_hand(NULL, NULL, LOG_INFO);
 }
 
-TestSuite(peer_relay, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(peer_relay, .init = set_up, .fini = tear_down, .timeout = 200);
 
 static struct peer *want_via(struct agent *agent, const struct agent *other, uint64_t via)
 {

@@ -50,7 +50,7 @@ static void expect_equal_slots(void)
     cr_expect_eq(memcmp(a.slot.crcs, b.slot.crcs, chunk_count(a.slot.bytes) * sizeof(uint32_t)), 0);
 }
 
-TestSuite(peer_transfer, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(peer_transfer, .init = set_up, .fini = tear_down, .timeout = 200);
 
 Test(peer_transfer, puts_a_large_image_bit_exact)
 {
@@ -445,7 +445,7 @@ static void tear_down_base(void)
     tear_down();
 }
 
-TestSuite(peer_base, .init = set_up_base, .fini = tear_down_base, .timeout = 60);
+TestSuite(peer_base, .init = set_up_base, .fini = tear_down_base, .timeout = 200);
 
 Test(peer_base, only_chunks_that_changed_are_sent)
 {
@@ -589,7 +589,7 @@ static void set_up_gate(void)
     agents_meet(&a, &b, &to_b, &to_a);
 }
 
-TestSuite(peer_held, .init = set_up_gate, .fini = tear_down, .timeout = 60);
+TestSuite(peer_held, .init = set_up_gate, .fini = tear_down, .timeout = 200);
 
 Test(peer_held, a_put_waits_longer_than_a_transfer_may_stand_still_and_then_goes_on)
 {
