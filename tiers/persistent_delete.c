@@ -152,6 +152,22 @@ static bool trash_parse(const char *name, struct version *out)
     return version_dir_parse(version, out);
 }
 
+/* Another process may delete the same directory meanwhile. A network file system then says of what is open that it is
+ * stale, rather than that it does not exist. */
+static tck_status_t unless_gone(tck_status_t status, int parent_fd, const char *name, struct error *err)
+{
+    struct error ignored;
+    int dir_fd = -1;
+    if (status == TCK_OK || status == TCK_ERR_NOENT) {
+        return status;
+    }
+    tck_status_t now = safe_fs_open_dir(parent_fd, name, &dir_fd, &ignored);
+    if (now == TCK_OK) {
+        close(dir_fd);
+    }
+    return now == TCK_ERR_NOENT ? error_set(err, now, "%s was deleted by another process", name) : status;
+}
+
 /* Deletes what is left of an un-published version. */
 static tck_status_t delete_trashed(const struct persistent *p, int trash_fd, const char *name, struct error *err)
 {
@@ -267,7 +283,7 @@ tck_status_t dir_delete_version(const struct persistent *p, struct version versi
     int trash_fd = -1;
     struct error outcome = {0};
     version_dir_name(version, name);
-    tck_status_t status = check_deletable(p, version, err);
+    tck_status_t status = unless_gone(check_deletable(p, version, err), p->job.fd, name, err);
     if (status == TCK_OK) {
         status = safe_fs_make_dir(p->job.fd, TRASH_DIR, &trash_fd, err);
     }
@@ -279,7 +295,7 @@ tck_status_t dir_delete_version(const struct persistent *p, struct version versi
         outcome.code = unpublish(p, version, trash_fd, trashed, &outcome);
         failpoint(prune, unpublished);
         if (outcome.code == TCK_OK) {
-            outcome.code = delete_trashed(p, trash_fd, trashed, &outcome);
+            outcome.code = unless_gone(delete_trashed(p, trash_fd, trashed, &outcome), trash_fd, trashed, &outcome);
         }
         audit_result(p->audit, AUDIT_DELETE, name, &outcome);
         status = outcome.code == TCK_OK ? TCK_OK : error_set(err, outcome.code, "%s", outcome.text);

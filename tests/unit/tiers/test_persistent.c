@@ -1202,6 +1202,36 @@ Test(persistent, prune_keeps_newest_and_pinned)
     free(removed);
 }
 
+static int manifests_seen, gone_at;
+
+/* At one of the manifests: another process has deleted the first version, and what this one has open is stale. */
+static tck_status_t deleted_by_another(const char *name)
+{
+    if (strcmp(name, MANIFEST_NAME) != 0 || ++manifests_seen != gone_at) {
+        return TCK_OK;
+    }
+    nftw(version_path((struct version){1, 1}, ""), remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    nftw(path_of("a/b/save/" JOB "/trash"), remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return TCK_ERR_IO;
+}
+
+/* Two manifests are read to choose, and that of the first version before and after it is un-published. */
+Test(persistent, a_version_that_another_process_deletes_meanwhile_is_no_error)
+{
+    for (gone_at = 3; gone_at <= 4; gone_at++) {
+        make_version((struct version){1, 1});
+        make_version((struct version){1, 2});
+        manifests_seen = 0;
+        before_read = deleted_by_another;
+        struct error err = {0};
+        cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, &err), TCK_OK, "%s", err.text);
+        before_read = NULL;
+        cr_assert_geq(manifests_seen, gone_at);
+        cr_assert_not(exists(version_path((struct version){1, 1}, "")));
+        cr_assert_eq(persistent_prune(tier, 0, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
+    }
+}
+
 Test(persistent, a_dry_prune_names_and_keeps)
 {
     struct published *removed;
