@@ -13,7 +13,12 @@
 
 bool cpus_is_none(const struct cpus *cpus)
 {
-    return CPU_COUNT_S(sizeof(*cpus), cpus->sets) == 0;
+    return cpus_count(cpus) == 0;
+}
+
+uint32_t cpus_count(const struct cpus *cpus)
+{
+    return (uint32_t)CPU_COUNT_S(sizeof(*cpus), cpus->sets);
 }
 
 struct cpus cpus_of_process(pid_t pid)

@@ -8,6 +8,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define NUMA_NODES "/sys/devices/system/node"
@@ -19,6 +20,7 @@ struct cpus {
 };
 
 bool cpus_is_none(const struct cpus *cpus);
+uint32_t cpus_count(const struct cpus *cpus);
 /* Those that this process is bound to; none if that is not known. 0: the calling thread. */
 struct cpus cpus_of_process(pid_t pid);
 struct cpus cpus_of_both(const struct cpus *a, const struct cpus *b);

@@ -5,10 +5,10 @@
 #include "client/notices.h"
 #include "client/slot_copy.h"
 
+#include "base/cpus.h"
 #include "base/failpoint.h"
 
 #include <endian.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -158,10 +158,10 @@ static uint32_t own_cpus(const struct tck_client *client)
     const struct world *world = &client->session.world;
     uint32_t ranks = 0;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    cpu_set_t bound;
+    struct cpus bound = cpus_of_process(0);
 
-    if (sched_getaffinity(0, sizeof(bound), &bound) == 0 && CPU_COUNT(&bound) < online) {
-        return (uint32_t)CPU_COUNT(&bound);
+    if (!cpus_is_none(&bound) && cpus_count(&bound) < online) {
+        return cpus_count(&bound);
     }
     for (uint32_t r = 0; r < world->world_size; r++) {
         ranks += world->node_of_rank[r] == world->node_of_rank[client->oob.rank];

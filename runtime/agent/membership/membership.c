@@ -11,6 +11,7 @@
 #include "agent/membership/connectivity.h"
 #include "agent/membership/job_holders.h"
 #include "agent/membership/join_reply.h"
+#include "agent/membership/rank_cpus.h"
 #include "agent/membership/start_config.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/state/adopt.h"
@@ -292,18 +293,11 @@ void membership_handle_join(struct membership *ms, struct client *client, const 
 
 /* ---- register ------------------------------------------------------------------------------------------------ */
 
-/* Where a trainer of this node runs. */
-struct beside {
-    uint32_t rank;
-    struct cpus bound; /* to these processors */
-    struct cpus node;  /* those of its NUMA node; none if it is bound to several nodes or to nothing */
-};
-
 /* A registration under way: waits until no operation touches slots, then allocates in a pool thread. */
 struct registration {
     struct membership *ms;
-    struct beside *beside; /* one for each trainer that is connected here */
-    size_t beside_count;
+    struct rank_cpus *ranks; /* one for each trainer that is connected here */
+    size_t ranks_count;
     struct registration *then; /* for a newer term: starts when this one has allocated its memory */
     struct world world;
     uint32_t self; /* this node's number in it; NONE32: it is not part of it */
@@ -322,7 +316,7 @@ static void registration_free(struct registration *j)
     }
     placement_free(&j->placement);
     world_free(&j->world);
-    free(j->beside);
+    free(j->ranks);
     free(j);
 }
 
@@ -364,22 +358,6 @@ static bool is_kept_here(const struct registration *j, uint32_t shard)
     return j->self != NONE32 && (is_owned_here(j, shard) || placement_is_holder(&j->placement, shard, j->self));
 }
 
-/* The processors beside the first rank that is bound to a node: it fills the slots of its shard. Those of other nodes'
- * shards are filled by the network. */
-static struct cpus cpus_beside(const struct registration *j, uint32_t s)
-{
-    const struct world_shard *shard = &j->world.shards[s];
-    for (uint32_t i = 0; i < shard->rank_count; i++) {
-        uint32_t rank = j->world.shard_ranks[shard->first_rank + i];
-        for (size_t b = 0; b < j->beside_count && j->world.node_of_rank[rank] == j->self; b++) {
-            if (j->beside[b].rank == rank && !cpus_is_none(&j->beside[b].node)) {
-                return j->beside[b].node;
-            }
-        }
-    }
-    return (struct cpus){0};
-}
-
 static struct segment_wish segment_wish(const struct registration *j, uint32_t s, uint32_t slots)
 {
     const struct world_shard *shard = &j->world.shards[s];
@@ -387,7 +365,7 @@ static struct segment_wish segment_wish(const struct registration *j, uint32_t s
                                  .image_bytes = shard->image_bytes,
                                  .slot_count = slots,
                                  .used = slots_used(slots, is_owned_here(j, s)),
-                                 .near = cpus_beside(j, s)};
+                                 .near = cpus_of_shard(&j->world, j->self, s, j->ranks, j->ranks_count)};
 }
 
 static uint64_t wanted_bytes(const struct registration *j)
@@ -419,8 +397,8 @@ static void allocate(void *ctx)
 {
     struct registration *j = ctx;
     const struct membership_setup *needs = &j->ms->needs;
-    for (size_t i = 0; i < j->beside_count; i++) {
-        j->beside[i].node = cpus_of_node(NUMA_NODES, &j->beside[i].bound);
+    for (size_t i = 0; i < j->ranks_count; i++) {
+        j->ranks[i].node = cpus_of_node(NUMA_NODES, &j->ranks[i].bound);
     }
     atomic_store_explicit(&j->wanted_bytes, wanted_bytes(j), memory_order_relaxed);
     give_back_unused(j);
@@ -556,16 +534,16 @@ void membership_ops_idle(struct membership *ms)
 }
 
 /* All ranks of this node have joined the term before one of them registers. After a restart of this agent none has. */
-static tck_status_t note_beside(struct registration *j, uint64_t term, struct error *err)
+static tck_status_t note_ranks(struct registration *j, uint64_t term, struct error *err)
 {
     size_t count = clients_trainers(*j->ms->needs.clients);
-    j->beside = calloc(count + 1, sizeof(*j->beside));
-    if (j->beside == NULL) {
+    j->ranks = calloc(count + 1, sizeof(*j->ranks));
+    if (j->ranks == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
     }
-    for (const struct client *c = *j->ms->needs.clients; c != NULL && j->beside_count < count; c = c->next) {
+    for (const struct client *c = *j->ms->needs.clients; c != NULL && j->ranks_count < count; c = c->next) {
         if (c->trainer && !c->done && c->term == term && c->process.pid > 0) {
-            j->beside[j->beside_count++] = (struct beside){.rank = c->rank, .bound = cpus_of_process(c->process.pid)};
+            j->ranks[j->ranks_count++] = (struct rank_cpus){.rank = c->rank, .bound = cpus_of_process(c->process.pid)};
         }
     }
     return TCK_OK;
@@ -579,12 +557,12 @@ static tck_status_t registration_start(struct membership *ms, struct world *worl
         return error_set(err, TCK_ERR_NOMEM, "registration: out of memory");
     }
     j->ms = ms;
-    tck_status_t status = note_beside(j, world->term, err);
+    tck_status_t status = note_ranks(j, world->term, err);
     if (status == TCK_OK) {
         status = placement_build(world, ms->needs.config->copies, &j->placement, err);
     }
     if (status != TCK_OK) {
-        free(j->beside);
+        free(j->ranks);
         free(j);
         return status;
     }
