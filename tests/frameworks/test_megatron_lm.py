@@ -101,6 +101,53 @@ def test_own_checkpoint_of_megatron_does_not_hide_a_later_one_of_ours(pretrain, 
     assert_goes_on_from(5, pretrain("distributed", *own), uninterrupted("distributed"))
 
 
+RESTARTED = {"TORCHELASTIC_RESTART_COUNT": "1"}
+
+
+def back_to(step, site, restarted=False):
+    """Arguments of pretrain."""
+    environment = {"TIERCKPT_CONFIG": str(site.dir / "tierckpt.json"), **(RESTARTED if restarted else {})}
+    return ["--ckpt-step", str(step)], {"environment": environment}
+
+
+def test_ckpt_step_loads_that_version(pretrain, site, uninterrupted):
+    """Of later ones, in memory and on storage, none is loaded, until the argument is taken away."""
+    site.config["save_storage_interval"] = 2
+    pretrain("distributed", "--exit-interval", "5")
+    arguments, environment = back_to(2, site)
+    pretrain("distributed", *arguments, die_at=3, **environment)
+    ranks = pretrain("distributed", *arguments, "--exit-interval", "4", **environment)
+    for (first, ends), (_, expected) in zip(ranks, uninterrupted("distributed"), strict=True):
+        assert first == 3 and ends == {iteration: expected[iteration] for iteration in ("3", "4")}
+    assert "iteration 2 is loaded, as --ckpt-step asks" in pretrain.log
+    assert_goes_on_from(4, pretrain("distributed"), uninterrupted("distributed"))
+
+
+def test_ckpt_step_of_nothing_is_an_error(pretrain, tmp_path, site):
+    own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "1000"]
+    pretrain("plain", *own, die_at=4)
+    for places, absent in ((own, f"{tmp_path}/own/iter_0000003 does not exist"), ([], "--load is not given")):
+        arguments, environment = back_to(3, site)
+        with pytest.raises(AssertionError, match="--ckpt-step 3: step 3: no copy was seen; the newest version seen is "
+                                                 f"1.4, and {absent}"):
+            pretrain("plain", *places, *arguments, **environment)
+
+
+def test_ckpt_step_loads_that_checkpoint_of_megatron_and_a_restart_goes_on(pretrain, tmp_path, site):
+    """Though Megatron has a later one, and memory two of which one is later."""
+    own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "2"]
+    first = lambda ranks: [of_rank[0] for of_rank in ranks]  # noqa: E731
+    pretrain("TP2", *own, die_at=5)
+    for restarted in (False, True):  # the second time nothing has been saved since
+        arguments, environment = back_to(2, site, restarted)
+        site.config["save_mem_interval"] = 1 if restarted else 1000
+        pretrain("TP2", *own, *arguments, die_at=3, **environment)
+    arguments, environment = back_to(2, site, restarted=True)
+    assert first(pretrain("TP2", *own, *arguments, "--exit-interval", "5", **environment)) == [4, 4]
+    arguments, environment = back_to(2, site)
+    assert first(pretrain("TP2", *own, *arguments, "--exit-interval", "3", **environment)) == [3, 3]
+
+
 def test_without_a_configuration_versions_go_below_save(pretrain, tmp_path, site, uninterrupted):
     environment = {"TIERCKPT_RUNTIME_DIR": str(site.dir / "run")}
     save = ["--save", str(tmp_path / "own"), "--save-interval", "1000"]
@@ -275,6 +322,17 @@ def test_in_its_own_format_memory_wins_if_it_is_later(own_format, site, uninterr
     own_format("bf16 with overlap", die_at=5)
     assert_goes_on_from(5, own_format("bf16 with overlap"), uninterrupted("bf16 with overlap"))
     assert_no_versions(site)
+
+
+def test_in_its_own_format_a_training_that_went_back_is_what_is_loaded(own_format, tmp_path, site, nursery):
+    """The tracker file names its newest iteration, though the directory of a later one is there."""
+    own_format("plain", "--exit-interval", "6")
+    site.kill_agents()
+    arguments, environment = back_to(2, site)
+    own_format("plain", *arguments, die_at=5, **environment)
+    site.kill_agents()
+    assert (own_format.directory / "latest_checkpointed_iteration.txt").read_text() == "4"
+    assert [first for first, _ in stock(tmp_path, nursery, "plain", own_format.directory)] == [5, 5]
 
 
 def test_in_its_own_format_it_goes_on_from_save_without_load(own_format, site):

@@ -41,11 +41,12 @@ def test_weights_alone_are_not_loaded_over_torn_state(tmp_path, monkeypatch, arg
 
     attached = types.SimpleNamespace(
         load=fails, forget=lambda: None, load_published=lambda newest: None, world=World(0, 1, Oob()),
+        progress=types.SimpleNamespace(),
         stock=types.SimpleNamespace(directory_to_load=lambda named: named),
         checkpoint=types.SimpleNamespace(health=lambda: types.SimpleNamespace(records_torn=True)))
     monkeypatch.setattr(easyckpt, "begin", lambda: types.SimpleNamespace(attach=lambda *_: attached))
-    monkeypatch.setattr(easyckpt, "_arguments", lambda: types.SimpleNamespace(load=str(tmp_path), **arguments))
-    monkeypatch.setattr(easyckpt._Stock, "load_for", lambda self, checkpoint: (120, 0))
+    monkeypatch.setattr(easyckpt, "arguments", lambda: types.SimpleNamespace(load=str(tmp_path), **arguments))
+    monkeypatch.setattr(easyckpt.StockLoad, "load_for", lambda self, checkpoint: (120, 0))
     (tmp_path / NAME).write_text("120")
     for concat in (False, True):
         if loads:

@@ -34,12 +34,12 @@ class Ranks:
         self.processes = [WriteProcess(memory.descriptor, Meeting(rank, 2, "localhost", self._store.port, self._starts))
                           for rank, memory in enumerate(self._memory)]
 
-    def write(self, iteration, keep=0):
+    def write(self, iteration, keep=0, found=None):
         """Returns the faults of the ranks."""
         for rank, (process, memory) in enumerate(zip(self.processes, self._memory, strict=True)):
             name = str(self._save / f"iter_{iteration:07d}/mp_rank_{rank:02d}/model.pt")
             place = memory.copy(Unwritten(files={name: {"weight": torch.full((100,), iteration), "rank": rank}}))
-            process.send(Order(str(self._save), iteration, "token", keep, place))
+            process.send(Order(str(self._save), iteration, "token", keep, place, found))
         return [process.outcome(ENDS_WITHIN_S).fault for process in self.processes]
 
     def close(self):
@@ -96,6 +96,18 @@ def test_own_directory_is_replaced_unless_it_is_the_newest(ranks, save):
     assert not (save / "iter_0000004/old").exists() and tracked(str(save)) == 4
     (save / "iter_0000004/old").touch()
     assert ranks.write(4) == [None, None] and (save / "iter_0000004/old").exists()
+
+
+def test_after_going_back_the_file_names_what_was_saved_since(ranks, save):
+    """What it named at the start was left behind; what Megatron has saved since is later."""
+    for iteration in (2, 4, 6):
+        ranks.write(iteration)
+    (save / "iter_0000006/old").touch()
+    assert ranks.write(6, found=6) == [None, None]
+    assert not (save / "iter_0000006/old").exists()
+    assert ranks.write(4, found=6) == [None, None] and tracked(str(save)) == 4
+    (save / NAME).write_text("5")
+    assert ranks.write(3, found=6) == [None, None] and tracked(str(save)) == 5
 
 
 def test_what_was_cut_off_is_deleted_by_the_next_save(ranks, save):

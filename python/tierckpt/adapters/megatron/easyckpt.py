@@ -22,9 +22,7 @@ lines are understood.
 import hashlib
 import logging
 import os
-import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from ... import errors
@@ -36,10 +34,11 @@ from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
 from ..framework_format import for_framework, is_framework
+from .arguments import arguments, asked_iteration, is_restarted
 from .description import Description
 from .settings import LogFile, change, interval, log_file_of_node
+from .stock_load import StockLoad
 from .stock_saves import StockSaves
-from .tracker import tracked
 
 log = logging.getLogger("tierckpt")
 
@@ -67,15 +66,14 @@ REQUIRED_API = (
 )
 
 
-# ---- Megatron-LM's arguments, if its training package is in use
+# ---- the job
 
 _COUNTERS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_samples")
 
 
-def _arguments() -> Any:
-    """The arguments of Megatron-LM; None in a program that uses only megatron-core."""
-    variables = sys.modules.get("megatron.training.global_vars")
-    return None if variables is None else variables._GLOBAL_ARGS
+_Start = tuple[int | None, tuple[str, int]]
+"""How a start of the training has loaded: --ckpt-step, and where Megatron's own newest checkpoint was then, and which
+one."""
 
 
 class _Progress:
@@ -83,6 +81,8 @@ class _Progress:
 
     def __init__(self, meaning: dict[str, Any], place: str, description: Description) -> None:
         self.flops = 0
+        self.start: _Start | None = None
+        self.start_of_saved: _Start | None = None
         self.place = place
         self.description = description
         self._parts = description.text()
@@ -97,10 +97,10 @@ class _Progress:
         return Blob("progress", self._take, self._put, fits=self._fits)
 
     def _take(self) -> dict[str, Any]:
-        args = _arguments()
+        args = arguments()
         counters = {} if args is None else {name: getattr(args, name, 0) for name in _COUNTERS}
         return {"iteration": self._iteration, "flops": self.flops, "counters": counters, "meaning": self._meaning,
-                "place": self.place, "parts": self._parts}
+                "place": self.place, "parts": self._parts, "start": self.start}
 
     def _fits(self, saved: dict[str, Any]) -> None:
         for name, value in self._meaning.items():
@@ -111,16 +111,14 @@ class _Progress:
 
     def _put(self, saved: dict[str, Any]) -> None:
         self._iteration, self.flops = saved["iteration"], saved["flops"]
-        args = _arguments()
+        self.start_of_saved = saved.get("start")
+        args = arguments()
         if args is not None and saved["counters"]:
             from megatron.core.num_microbatches_calculator import update_num_microbatches
 
             for name, value in saved["counters"].items():
                 setattr(args, name, value)
             update_num_microbatches(consumed_samples=args.consumed_train_samples)
-
-
-# ---- the job
 
 
 class _Attached:
@@ -172,30 +170,31 @@ class _Attached:
             self.stock.finish()  # for the one before
             self._save_stock(iteration, None)
 
-    def load(self) -> int | None:
+    def load(self, step: int | None = None) -> int | None:
+        """None: the newest."""
         self._mapping.settle()
         self._asked = None
-        step = self.checkpoint.load_checkpoint()
+        step = self.checkpoint.load_checkpoint(step)
         self._drawn = None if step is None else self._generators()
         return step
 
     def _generators(self) -> list[object]:
         return [blob.capture() for blob in self._mapping.generators]
 
-    def load_published(self, stock_newest: int) -> int | None:
-        """Loads what was published with other parallel sizes. Returns None if there is nothing, or if Megatron's own
-        checkpoint is later."""
+    def load_published(self, stock_newest: int, step: int | None = None) -> int | None:
+        """Loads what was published with other parallel sizes; step None: the newest. Returns None if there is nothing,
+        or if Megatron's own checkpoint is later."""
         from . import concat
 
         try:
-            version = open_published(self._settings["config"], overrides=self._settings["overrides"])
+            version = open_published(self._settings["config"], step=step, overrides=self._settings["overrides"])
         except errors.NotFoundError:
             return None
         with version:
             if version.step < stock_newest:
                 return None
             # Megatron seeds all data-parallel ranks alike unless it is told otherwise.
-            same = not getattr(_arguments(), "data_parallel_random_init", False)
+            same = not getattr(arguments(), "data_parallel_random_init", False)
             here = concat.here_of(self.progress.place, self.progress.description, self.world, same)
             concat.put(version, self._mapping.contents, here, self.world)
             self.checkpoint.filled_elsewhere()
@@ -220,7 +219,7 @@ def _stock_saves(settings: dict[str, Any], world: World) -> StockSaves | None:
     config, overrides = settings["config"], settings["overrides"]
     if not is_framework(config, overrides):
         return None
-    return StockSaves(_arguments(), world, kept_on_storage(config, overrides))
+    return StockSaves(arguments(), world, kept_on_storage(config, overrides))
 
 
 def _chunks(model: Any) -> list[Any]:
@@ -280,7 +279,7 @@ class _Job:
 
     def settings(self) -> dict[str, Any]:
         """For attach. Without any configuration versions go below Megatron-LM's --save, one job for each of these."""
-        args = _arguments()
+        args = arguments()
         save = getattr(args, "save", None)
         if self.config is not None or "save_dir" in self.overrides or not save:
             return {"config": self.config, "overrides": self.overrides}
@@ -383,22 +382,65 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
     Megatron-LM. Returns (iteration, num_floating_point_operations_so_far), (0, 0) at a fresh start.
 
     In a program of Megatron-LM, its own load_checkpoint loads its own checkpoint, with all the arguments that are given
-    here, if the directory in its argument `load_arg` has a later one, or if Tierckpt has none. With concat=True a
-    version of other parallel sizes is loaded, too, from storage, ours or Megatron's; memory can only be restored into
-    the layout that was saved.
+    here, if the directory in its argument `load_arg` has a later one, or if Tierckpt has none. With --ckpt-step the
+    version of that iteration is loaded, ours or Megatron's; a training that torchrun or Slurm starts again with it goes
+    on from what it has saved since. With concat=True a version of other parallel sizes is loaded, too, from storage,
+    ours or Megatron's; memory can only be restored into the layout that was saved.
 
-    Raises LayoutError or UnrecoverableError if something was saved that cannot be restored."""
+    Raises LayoutError or UnrecoverableError if something was saved that cannot be restored, and NotFoundError if there
+    is nothing of the iteration that --ckpt-step names."""
+    args = arguments()
     attached = begin().attach(model, optimizer, opt_param_scheduler)
-    stock = _Stock(load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords,
-                   None if attached is None else attached.stock)
+    stock = StockLoad(args, load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords,
+                      None if attached is None else attached.stock)
     if attached is None:
         return stock.load()
+    found, asked = stock.found(attached.world), asked_iteration(args)
+    attached.progress.start = (asked, found)
+    if asked is None or any(attached.world.gather(is_restarted())):
+        loaded = _load_newest(attached, stock, found, concat)
+        if asked is None or _goes_on(attached, asked, loaded[0]):
+            return loaded
+        attached.forget()
+    return _load_asked(attached, stock, asked, concat)
+
+
+def _goes_on(attached: _Attached, asked: int, loaded: int) -> bool:
+    """Whether what was loaded is the iteration that is asked for, or was saved by a start that had gone back to it."""
+    of_saved = attached.progress.start_of_saved
+    return loaded == asked or (loaded > asked and of_saved is not None and of_saved[0] == asked)
+
+
+def _load_asked(attached: _Attached, stock: StockLoad, asked: int, concat: bool) -> tuple[int, float]:
+    """What --ckpt-step names."""
+    if attached.world.rank == 0:
+        log.warning("iteration %d is loaded, as --ckpt-step asks, even if later ones were saved. Take it out of the "
+                    "arguments for later starts: they would go back to it again", asked)
+    try:
+        step = attached.load(asked)
+    except (errors.LayoutError, errors.UnrecoverableError) as error:
+        if not all(attached.world.gather(attached.world.agreed(lambda: stock.has(asked)))):
+            if not concat:
+                raise type(error)(f"--ckpt-step {asked}: {error}, and {stock.absence(asked)}") from error
+            step = attached.load_published(0, asked)
+        elif attached.checkpoint.health().records_torn and not stock.loads_all(attached.world):
+            raise
+        else:
+            log.warning("Megatron's own checkpoint is loaded: %s", error)
+            attached.forget()
+            step = None
+    if step is None:
+        return stock.load_asked(asked, attached.world, attached.checkpoint)
+    return step, attached.progress.flops
+
+
+def _load_newest(attached: _Attached, stock: StockLoad, found: tuple[str, int], concat: bool) -> tuple[int, float]:
     try:
         step = attached.load()
     except (errors.LayoutError, errors.UnrecoverableError) as error:
         # After a load that failed while it copied, weights alone would leave an optimizer with parts of several states.
         eligible = not attached.checkpoint.health().records_torn or stock.loads_all(attached.world)
-        if eligible and attached.stock is not None and stock.newest(attached.world) > 0:
+        if eligible and attached.stock is not None and found[1] > 0:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
             attached.forget()
             return stock.load_for(attached.checkpoint)
@@ -407,60 +449,23 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
                               "another save_dir, or call load_checkpoint(concat=True) if only the parallel sizes "
                               "differ") from error
         log.warning("what is on storage is loaded, as concat=True allows: %s", error)
-        step = attached.load_published(stock.newest(attached.world) if eligible else 0)
+        step = attached.load_published(found[1] if eligible else 0)
         if step is None and not (eligible and stock.there()):
             raise
     if step is None:
         return stock.load_for(attached.checkpoint)
-    if stock.newest(attached.world) > step:
+    if found[1] > step and not _was_passed_over(attached, found):
         attached.forget()
         return stock.load()
     log.info("resumed at iteration %d: %s", step, attached.checkpoint.restored or "from storage")
     return step, attached.progress.flops
 
 
-class _Stock:
-    """Megatron-LM's own checkpoint."""
-
-    def __init__(self, load_arg: str, positional: tuple[Any, ...], keywords: dict[str, Any],
-                 saves: StockSaves | None) -> None:
-        """saves: with storage_format framework."""
-        self._args, self._load_arg, self._saves = _arguments(), load_arg, saves
-        named: Any = getattr(self._args, load_arg, None)
-        self._dir: Any = named if saves is None else saves.directory_to_load(named)
-        self._own = self._dir != named
-        self._positional = positional
-        self._keywords = keywords
-
-    def there(self) -> bool:
-        return self._tracked() is not None
-
-    def _tracked(self) -> int | None:
-        """The iteration that Megatron would load; None if there is none, 0 if it would start over."""
-        newest = tracked(self._dir)
-        return newest if newest is None or self._own or not getattr(self._args, "finetune", False) else 0
-
-    def newest(self, world: World) -> int:
-        """The same on every rank. Collective."""
-        return max(world.gather(world.agreed(lambda: self._tracked() or 0)))
-
-    def loads_all(self, world: World) -> bool:
-        """Whether Megatron would load the optimizer, too. Collective."""
-        return self.newest(world) > 0 and (self._own or not getattr(self._args, "no_load_optim", False))
-
-    def load_for(self, checkpoint: Checkpoint) -> tuple[int, float]:
-        """In place of what this one has."""
-        loaded = self.load()
-        checkpoint.filled_elsewhere()
-        return loaded
-
-    def load(self) -> tuple[int, float]:
-        if self._dir is None and getattr(self._args, "pretrained_checkpoint", None) is None:
-            return 0, 0
-        from megatron.training import checkpointing
-
-        with nullcontext() if self._saves is None else self._saves.loading_own(self._load_arg, self._dir):
-            return checkpointing.load_checkpoint(*self._positional, **self._keywords)
+def _was_passed_over(attached: _Attached, found: tuple[str, int]) -> bool:
+    """Whether the start that has saved what was loaded had found the same checkpoint of Megatron's own, and gone back
+    behind it."""
+    of_saved = attached.progress.start_of_saved
+    return of_saved is not None and of_saved[1] == found
 
 
 def checkpoint() -> Checkpoint | None:

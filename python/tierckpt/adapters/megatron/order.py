@@ -36,6 +36,8 @@ class Order:
     keep: int
     content: Place
     """Of an Unwritten, in the shared memory."""
+    found: int | None = None
+    """The iteration that the tracker file named when this start began. None: it has been replaced since."""
 
     @property
     def directory(self) -> Path:

@@ -25,6 +25,7 @@ from ..api_compat import RequiredApi, usable
 from ..shared_copy import Place, SharedMemory
 from ..trained import STORAGE_TIMEOUT_S
 from . import unwritten, write_files
+from .arguments import asked_iteration
 from .order import Meeting, Order, Outcome, directory_of
 from .tracker import tracked
 from .write_process import WriteProcess
@@ -64,6 +65,7 @@ class StockSaves:
         self._sent_at = 0.0
         self._afterwards: list[Callable[[], object]] = []
         self._attempt = 0
+        self._found: int | None = world.agreed(lambda: tracked(args.save))
         self._store, self._host, self._port, self._token = _meeting_place(world)
         if world.rank == 0:
             _try("what is left of unfinished checkpoints stays",
@@ -84,7 +86,8 @@ class StockSaves:
         place = self._copied(iteration, content)
         if place is not None and self._process is not None:
             self._afterwards = content.afterwards
-            self._order = Order(os.path.abspath(self._args.save), iteration, self._token, self.keep, place)
+            self._order = Order(os.path.abspath(self._args.save), iteration, self._token, self.keep, place,
+                                self._found)
             self._sent_at = time.monotonic()
             self._process.send(self._order)
 
@@ -163,6 +166,7 @@ class StockSaves:
 
     def _succeeded(self, outcome: Outcome) -> None:
         self.health.worked()
+        self._found = None
         log.log(logging.INFO if self._world.rank == 0 else logging.DEBUG, "iteration %d is in %s", outcome.iteration,
                 self._args.save)
         afterwards, self._afterwards = self._afterwards, []
@@ -198,8 +202,12 @@ class StockSaves:
 
     def directory_to_load(self, load: str | None) -> str | None:
         """--save, if what is there is at least as late as in the directory that --load names; it was saved by this
-        training. Otherwise the latter. Collective."""
+        training. Otherwise the latter. With --ckpt-step: --save, if it has that iteration. Collective."""
+        asked = asked_iteration(self._args)
+
         def prefers_own() -> bool:
+            if asked is not None and directory_of(self._args.save, asked).is_dir():
+                return not _same(self._args.save, load)
             own = tracked(self._args.save) or 0
             return own > 0 and own >= self._other(load) and not _same(self._args.save, load)
 

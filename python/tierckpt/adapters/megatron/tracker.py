@@ -24,8 +24,10 @@ def tracked(directory: str | None) -> int | None:
     return int(text) if text.isdigit() else 0
 
 
-def track(directory: str, iteration: int) -> None:
-    """Lets Megatron load this iteration, unless a later one is there already. The file is replaced as a whole: what is
-    left after a crash is the old one or the new one."""
-    if iteration > (tracked(directory) or 0):
+def track(directory: str, iteration: int, found: int | None = None) -> None:
+    """Lets Megatron load this iteration, unless it has saved a later one by itself meanwhile. `found`: what the file
+    named when this start began; that is replaced even if it is later, since the training has gone back behind it. The
+    file is replaced as a whole: what is left after a crash is the old one or the new one."""
+    now = tracked(directory) or 0
+    if iteration > now or now == found:
         write_durably(Path(directory, NAME), lambda path: Path(path).write_text(str(iteration)))

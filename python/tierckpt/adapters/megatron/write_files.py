@@ -57,7 +57,7 @@ def _begin(order: Order) -> bool:
     """Whether there is nothing to do, since Megatron has saved the same by itself."""
     if dist.get_rank() != 0:
         return False
-    if tracked(order.save) == order.iteration and order.directory.is_dir():
+    if tracked(order.save) == order.iteration != order.found and order.directory.is_dir():
         return True
     delete_unfinished(Path(order.save))
     if order.directory.is_dir() and not is_marked(order.directory):
@@ -112,7 +112,7 @@ def publish(order: Order) -> None:
         delete(order.directory, "saved once more")
     os.rename(order.unfinished, order.directory)
     sync(Path(order.save))
-    track(order.save, order.iteration)
+    track(order.save, order.iteration, order.found)
 
 
 def _delete_old(order: Order) -> None:
