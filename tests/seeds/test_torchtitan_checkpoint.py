@@ -110,6 +110,13 @@ def test_last_save_has_weights_alone_in_export_dtype(tmp_path, agents, config, n
         assert "step-3 has the weights alone (model_weights_only)" in text
 
 
+def test_export_dtype_float32_leaves_each_weight_in_its_own(tmp_path, agents, config, nursery):
+    call(tmp_path, nursery, "train", world=1, steps=1, config=config, model_weights_only=True)
+    found, = call(tmp_path, nursery, "contents", world=1, step=1)
+    assert found.pop("block0.freqs_cis") == "torch.float64"
+    assert set(found.values()) == {"torch.float32"}
+
+
 def test_seed_checkpoint_begins_a_training_with_its_weights(tmp_path, agents, config, nursery):
     """One process saves it, as in torchtitan, and any number loads it."""
     model, = call(tmp_path, nursery, "seed", world=1, config=config)

@@ -40,7 +40,7 @@ class Block(nn.Module):
         super().__init__()
         self.w1, self.w2 = nn.Linear(WIDTH, 24), nn.Linear(24, WIDTH)
         if buffer:
-            self.register_buffer("freqs_cis", torch.ones(4))
+            self.register_buffer("freqs_cis", torch.ones(4, dtype=torch.float64))
 
     def forward(self, x):
         return x + self.w2(torch.relu(self.w1(x)))

@@ -139,8 +139,10 @@ class CheckpointManager:
     def _save_weights(self, step: int) -> None:
         weights = self.states[MODEL].state_dict()
         weights.pop("freqs_cis", None)  # Llama's table of rotations, which its model computes
-        log.info("step %d: the weights alone are saved in %s", step, self.export_dtype)
-        self._save_as_torch({key: value.to(self.export_dtype) for key, value in weights.items()}, step)
+        if self.export_dtype != torch.float32:  # as in torchtitan: float32 leaves everything as the model has it
+            weights = {key: value.to(self.export_dtype) for key, value in weights.items()}
+        log.info("step %d: the weights alone are saved, export_dtype %s", step, self.export_dtype)
+        self._save_as_torch(weights, step)
 
     def _save_as_torch(self, state_dict: dict[str, Any], step: int) -> None:
         state_dict_saver.save(state_dict, checkpoint_id=self._path(step), no_dist=not dist.is_initialized())
