@@ -4,23 +4,8 @@
 # old layout is there until then. What is only in memory is not ignored: the error says how to bring it to storage, and
 # that works.
 . "$(dirname "$0")/lib.sh" "$1"
-trainer=$build/tests/cluster/cluster_grid
-memory_cap=64MiB
+. "$(dirname "$0")/grids.sh"
 settings=',"copies":2,"max_restore_tries":100' # most launches only look
-# launch WORLD GRID OPTIONS...: on two nodes, or one.
-launch() {
-    local ranks half=$((($1 + 1) / 2)) world=$1 grid=$2
-    shift 2
-    begin "$world"
-    run_on a "$(seq -s ' ' 0 $((half - 1)))" --grid "$grid" "$@"
-    ranks=$(seq -s ' ' $half $((world - 1)))
-    [ -z "$ranks" ] || run_on b "$ranks" --grid "$grid" "$@"
-}
-resharded() { # STEP FROM: on all ranks, with one record left
-    for rank in $(seq 0 $((world - 1))); do
-        must_say "$rank" "^RESTORED .*step=$1 resharded=1 from=$2 left=1 .* own=7$"
-    done
-}
 launch 4 4x1 --with-own --steps 3 --storage
 all_end
 launch 2 1x2 --with-own --steps 1 --storage

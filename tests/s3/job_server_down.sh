@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The server ends ($2: down), or answers nothing any more (hangs): training goes on, the ranks and status say what is wrong,
+# The server is killed ($2: down), or answers nothing any more (hangs): training goes on, the ranks and status say what is wrong,
 # starts restore from memory, and when it is back the next version is published.
 . "$(dirname "$0")/jobs.sh" "$1"
 . "$here/../cluster/storage_away.sh"
@@ -13,8 +13,8 @@ answers() { bucket list >/dev/null 2>&1; }
 if [ "$2" = down ]; then
     away='(onnect|HTTP 500|does not answer|has not answered)'
     storage_goes() {
-        fault "the server ends"
-        builtin kill -TERM "$server"
+        fault "the server is killed"
+        builtin kill -9 "$server"
         while grep -qsa . "/proc/$server/cmdline"; do sleep 0.05; done
     }
     storage_returns() {

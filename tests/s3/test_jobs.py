@@ -34,7 +34,8 @@ def run(script, server, prefix, *arguments, endpoint=None, **environment):
     assert SECRET not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["restored", "two_launches", "commands", "retention", "load_dir", "errors"])
+@pytest.mark.parametrize("name", ["restored", "resharded", "scrubbed", "two_launches", "commands", "retention",
+                                  "load_dir", "errors"])
 def test_job(name, seaweedfs, prefix):
     run(HERE / f"job_{name}.sh", seaweedfs, prefix, "strict")
 
