@@ -212,12 +212,12 @@ must_check tck_status_t persistent_list(struct persistent *p, struct published *
 /* The same without archive_dir, which is not asked for anything: it may hang. */
 must_check tck_status_t persistent_list_without_archive(struct persistent *p, struct published **out, size_t *count_out,
                                                         struct error *err);
+/* Of save_dir alone; nothing if the job has no directory there. */
+must_check tck_status_t persistent_survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 /* Of archive_dir alone, also of versions that save_dir has. */
 must_check tck_status_t persistent_survey_archive(struct persistent *p, struct survey *out, struct error *err);
-/* Calls found, with the reason, for each directory of save_dir that has a version's name but is no good version.
- * Blocking. */
-must_check tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why),
-                                                void *ctx, struct error *err);
+/* Whether the job has a directory in save_dir: with only_reads it may have one in the second place alone. */
+must_check bool persistent_is_in_save_dir(const struct persistent *p);
 must_check tck_status_t persistent_manifest(struct persistent *p, const struct published *which, struct manifest *out,
                                             struct error *err);
 /* One shard's file in a published version. */

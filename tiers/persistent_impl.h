@@ -213,8 +213,6 @@ void candidate_free(struct candidate *candidate);
  * survey->deeper. */
 must_check bool survey_wants(struct survey *survey, struct version version, size_t before);
 #define SURVEY_ALL ((struct survey_range){.newest = UINT32_MAX, .step = TCK_NEWEST})
-/* persistent_survey of save_dir alone. */
-must_check tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err);
 /* The versions that are good; the caller frees them. Frees the survey, also when it fails. */
 must_check tck_status_t survey_take_good(struct survey *survey, struct published **out, size_t *count_out,
                                          struct error *err);

@@ -10,6 +10,11 @@
 
 /* ---- one version ----------------------------------------------------------------------------------------------- */
 
+bool persistent_is_in_save_dir(const struct persistent *p)
+{
+    return folder_is(&p->job);
+}
+
 struct version_dirs persistent_dirs(const struct persistent *p)
 {
     return (struct version_dirs){.job = p->config->job,
@@ -243,7 +248,7 @@ static tck_status_t survey_dirs(struct persistent *p, bool second_too, struct su
     return survey_settled(p, &dirs, range, out, err);
 }
 
-tck_status_t survey_save_dir(struct persistent *p, struct survey *out, struct error *err)
+tck_status_t persistent_survey_save_dir(struct persistent *p, struct survey *out, struct error *err)
 {
     return survey_dirs(p, false, SURVEY_ALL, out, err);
 }
@@ -323,26 +328,4 @@ tck_status_t persistent_list_without_archive(struct persistent *p, struct publis
                                              struct error *err)
 {
     return list_good(p, false, out, count_out, err);
-}
-
-tck_status_t persistent_list_invalid(struct persistent *p, void (*found)(void *ctx, const char *why), void *ctx,
-                                     struct error *err)
-{
-    struct survey survey;
-    tck_status_t status = survey_save_dir(p, &survey, err);
-    if (status != TCK_OK) {
-        return status;
-    }
-    for (size_t i = 0; i < survey.count; i++) {
-        const struct candidate *c = &survey.candidates[i];
-        if (c->standing != STANDING_GOOD) {
-            char name[DIR_NAME_MAX];
-            struct error why;
-            version_dir_name(c->which.version, name);
-            (void)error_set(&why, TCK_ERR_CORRUPT, "%s: %s", name, c->why);
-            found(ctx, why.text);
-        }
-    }
-    survey_free(&survey);
-    return TCK_OK;
 }

@@ -12,7 +12,7 @@
 static tck_status_t good_versions(struct persistent *p, struct published **out, size_t *count_out, struct error *err)
 {
     struct survey survey;
-    tck_status_t status = survey_save_dir(p, &survey, err);
+    tck_status_t status = persistent_survey_save_dir(p, &survey, err);
     return status == TCK_OK ? survey_take_good(&survey, out, count_out, err) : status;
 }
 

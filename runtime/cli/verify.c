@@ -1,41 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt verify: checks the digests of published versions, and asks the agent to check those of memory. */
+ * tierckpt verify: checks the digests of published versions, and asks the agent to check those of memory. What is
+ * damaged and what could not be read are kept apart: only the first proves that a copy is lost. */
 #include "cli/storage.h"
+
+#include "tiers/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct verdict {
-    json_t *bad; /* texts */
-    uint64_t versions, slots;
-    bool memory_wanted, memory_asked;
+struct findings {
+    json_t *bad;       /* texts: damage that is proved */
+    json_t *unchecked; /* texts: what could not be read, or was not found */
 };
+
+struct verdict {
+    struct findings found;
+    uint64_t versions, slots;
+    bool memory_asked, memory_absent, published_wanted;
+};
+
+static struct findings findings_new(void)
+{
+    return (struct findings){.bad = json_array(), .unchecked = json_array()};
+}
 
 /* ---- in the process that reads storage ------------------------------------------------------------------------- */
 
-/* Retention may delete a version while it is being read, which is no damage. */
-static bool still_listed(struct persistent *persistent, const struct published *which)
+/* The versions of one place. */
+struct place {
+    struct persistent *persistent;
+    char prefix[CONFIG_PATH + 16]; /* of what is found there */
+    bool second;
+    struct findings found;
+    uint64_t versions; /* whose bytes were read, or which are damaged */
+};
+
+static void note(struct place *place, bool damage, const char *why)
 {
-    struct published *list = NULL;
-    size_t count = 0;
-    struct error err;
-    bool found = persistent_list_without_archive(persistent, &list, &count, &err) != TCK_OK;
-    for (size_t i = 0; !found && i < count; i++) {
-        found = version_is(list[i].version, which->version);
-    }
-    free(list);
-    return found;
+    char text[sizeof(place->prefix) + ERROR_TEXT_BYTES + DIR_NAME_MAX];
+    snprintf(text, sizeof(text), "%s%s", place->prefix, why);
+    json_add_str(damage ? place->found.bad : place->found.unchecked, NULL, text);
+    place->versions += damage;
 }
 
-static void add_bad(void *ctx, const char *why)
-{
-    json_add_str(ctx, NULL, why);
-}
-
-/* Whether it is still there, or that cannot be seen. */
-static bool is_still_there(struct persistent *persistent, const struct published *which)
+/* TCK_ERR_NOENT: it was deleted. Another error: that cannot be seen. */
+static tck_status_t look_for(struct persistent *persistent, const struct published *which)
 {
     struct manifest manifest;
     struct error ignored;
@@ -43,77 +54,108 @@ static bool is_still_there(struct persistent *persistent, const struct published
     if (status == TCK_OK) {
         manifest_free(&manifest);
     }
-    return status != TCK_ERR_NOENT;
+    return status;
 }
 
-static void add_bad_of_archive(const struct cli *cli, json_t *bad, const char *version, const char *why)
+/* Retention may delete a version while it is being read, which is no damage. */
+static void verify_good(struct place *place, const struct published *which)
 {
-    char text[CONFIG_PATH + ERROR_TEXT_BYTES + 64];
-    snprintf(text, sizeof(text), "archive_dir %s: %s%s%s", cli->config.archive_dir, version,
-             version[0] != '\0' ? ": " : "", why);
-    json_add_str(bad, NULL, text);
-}
-
-/* Reads the copies in archive_dir, too, those of versions that save_dir has as well; adds their number. */
-static void verify_archive(const struct cli *cli, struct persistent *persistent, json_t *bad, uint64_t *versions)
-{
-    struct survey survey = {0};
     struct error why;
-    if (persistent_survey_archive(persistent, &survey, &why) != TCK_OK) {
-        json_add_str(bad, NULL, why.text);
+    tck_status_t status = persistent_verify(place->persistent, which, &why);
+    if (status == TCK_OK) {
+        place->versions++;
         return;
     }
-    for (size_t i = 0; i < survey.count; i++) {
-        const struct candidate *c = &survey.candidates[i];
-        char name[48];
-        snprintf(name, sizeof(name), "version %" PRIu64 ".%" PRIu64, c->which.version.term, c->which.version.step);
-        if (c->standing != STANDING_GOOD) {
-            add_bad_of_archive(cli, bad, name, c->why);
-        } else if (persistent_verify(persistent, &c->which, &why) != TCK_OK && is_still_there(persistent, &c->which)) {
-            add_bad_of_archive(cli, bad, "", why.text);
+    tck_status_t left = look_for(place->persistent, which);
+    if (left != TCK_ERR_NOENT) {
+        note(place, status == TCK_ERR_CORRUPT || (status == TCK_ERR_NOENT && left == TCK_OK), why.text);
+    }
+}
+
+static void note_unfit(struct place *place, const struct candidate *candidate)
+{
+    char name[DIR_NAME_MAX], text[ERROR_TEXT_BYTES + DIR_NAME_MAX];
+    version_dir_name(candidate->which.version, name);
+    snprintf(text, sizeof(text), "%s: %s", name, candidate->why);
+    note(place, candidate->standing == STANDING_DAMAGED, text);
+}
+
+static void verify_place(struct place *place, const struct survey *survey)
+{
+    for (size_t i = 0; i < survey->count; i++) {
+        const struct candidate *c = &survey->candidates[i];
+        if (c->which.from_second != place->second) {
+            continue;
+        }
+        if (c->standing == STANDING_GOOD) {
+            verify_good(place, &c->which);
+        } else {
+            note_unfit(place, c);
         }
     }
-    *versions += survey.count;
+}
+
+/* Reads all copies in archive_dir, also those of versions that save_dir has; of load_dir only what save_dir lacks. */
+static void verify_second(const struct cli *cli, struct place *place)
+{
+    bool archive = cli->config.archive_dir[0] != '\0';
+    struct survey survey = {0};
+    struct error why;
+    tck_status_t status = archive ? persistent_survey_archive(place->persistent, &survey, &why)
+                                  : persistent_survey(place->persistent, &survey, &why);
+    if (status != TCK_OK) {
+        json_add_str(place->found.unchecked, NULL, why.text);
+        return;
+    }
+    snprintf(place->prefix, sizeof(place->prefix), "%s %s: ", archive ? "archive_dir" : "load_dir",
+             config_second_dir(&cli->config));
+    place->second = true;
+    verify_place(place, &survey);
     survey_free(&survey);
 }
 
-/* Adds the texts of all damage as "bad", and the number of versions read as "versions". */
+/* An archive only has what was published in save_dir. A load_dir may be all that a new job has. */
+static void check_save_dir_has_job(const struct cli *cli, struct place *place)
+{
+    if (cli->config.archive_dir[0] != '\0' && !persistent_is_in_save_dir(place->persistent)) {
+        char text[2 * CONFIG_PATH + 256];
+        snprintf(text, sizeof(text),
+                 "no version was found in save_dir %s, which has nothing of job %s, though archive_dir has: correct "
+                 "the path, or mount the file system that belongs there",
+                 cli->config.save_dir, cli->config.job);
+        json_add_str(place->found.unchecked, NULL, text);
+    }
+}
+
 static tck_status_t verify_versions(const struct cli *cli, struct persistent *persistent, const void *ctx,
                                     json_t *answer, struct error *err)
 {
-    struct published *list = NULL;
-    size_t count = 0;
-    struct error why;
+    struct place place = {.persistent = persistent};
+    struct survey survey = {0};
     (void)ctx;
-    tck_status_t status = persistent_list_without_archive(persistent, &list, &count, err);
+    tck_status_t status = persistent_survey_save_dir(persistent, &survey, err);
     if (status != TCK_OK) {
         return status;
     }
-    json_t *bad = json_array();
-    uint64_t versions = count;
-    for (size_t i = 0; i < count; i++) {
-        if (persistent_verify(persistent, &list[i], &why) != TCK_OK && still_listed(persistent, &list[i])) {
-            json_add_str(bad, NULL, why.text);
-        }
+    place.found = findings_new();
+    verify_place(&place, &survey);
+    survey_free(&survey);
+    check_save_dir_has_job(cli, &place);
+    if (config_second_dir(&cli->config)[0] != '\0') {
+        verify_second(cli, &place);
     }
-    if (persistent_list_invalid(persistent, add_bad, bad, &why) != TCK_OK) {
-        json_add_str(bad, NULL, why.text);
-    }
-    free(list);
-    if (cli->config.archive_dir[0] != '\0') {
-        verify_archive(cli, persistent, bad, &versions);
-    }
-    json_add(answer, "bad", bad);
-    json_add_u64(answer, "versions", versions);
+    json_add(answer, "bad", place.found.bad);
+    json_add(answer, "unchecked", place.found.unchecked);
+    json_add_u64(answer, "versions", place.versions);
     return TCK_OK;
 }
 
 /* ---- in the command -------------------------------------------------------------------------------------------- */
 
-static void add_all_bad(struct verdict *verdict, const json_t *texts)
+static void add_all(json_t *to, const json_t *texts)
 {
-    for (const json_t *b = json_first(texts); b != NULL; b = json_next(b)) {
-        json_add_str(verdict->bad, NULL, json_str(b));
+    for (const json_t *text = json_first(texts); text != NULL; text = json_next(text)) {
+        json_add_str(to, NULL, json_str(text));
     }
 }
 
@@ -122,77 +164,109 @@ static void verify_published(const struct cli *cli, struct verdict *verdict)
     static const struct storage_job job = {.work = verify_versions, .use = STORAGE_READ};
     json_t *answer = NULL;
     struct error err;
+    verdict->published_wanted = true;
     tck_status_t status = storage_do(cli, &job, &answer, &err);
     if (status == TCK_OK) {
         verdict->versions = number_of(answer, "versions");
-        add_all_bad(verdict, json_get(answer, "bad"));
-    } else if (status != TCK_ERR_NOENT) {
-        json_add_str(verdict->bad, NULL, err.text);
+        add_all(verdict->found.bad, json_get(answer, "bad"));
+        add_all(verdict->found.unchecked, json_get(answer, "unchecked"));
+    } else {
+        char text[sizeof(err.text) + 160];
+        snprintf(text, sizeof(text),
+                 status == TCK_ERR_NOENT ? "no version was found: %s: correct job or save_dir, or "
+                                           "mount the file system that belongs there"
+                                         : "%s",
+                 err.text);
+        json_add_str(verdict->found.unchecked, NULL, text);
     }
     json_free(answer);
 }
 
-/* must: it is an error if there is no agent. */
+/* must: there has to be an agent. */
 static void verify_memory(const struct cli *cli, bool must, struct verdict *verdict)
 {
     json_t *answer = NULL;
     struct error err;
     tck_status_t status = control_ask(&cli->config, "verify", NULL, CONTROL_MS, &answer, &err);
+    if (status == TCK_ERR_NOENT && !must) {
+        verdict->memory_absent = true; /* there is no memory here to verify */
+        return;
+    }
     if (status != TCK_OK) {
-        bool absent = status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE;
-        if (!absent || must) {
-            json_add_str(verdict->bad, NULL, err.text);
-        }
-        return; /* no agent: no memory tier here to verify */
+        json_add_str(verdict->found.unchecked, NULL, err.text);
+        return;
     }
     verdict->memory_asked = true;
     verdict->slots = number_of(answer, "slots_checked");
-    add_all_bad(verdict, json_get(answer, "bad"));
+    add_all(verdict->found.bad, json_get(answer, "bad"));
     if (json_str(json_get(answer, "error")) != NULL) {
-        json_add_str(verdict->bad, NULL, json_str(json_get(answer, "error")));
+        json_add_str(verdict->found.unchecked, NULL, json_str(json_get(answer, "error")));
     }
     json_free(answer);
 }
 
-static void print_verdict(const struct verdict *v)
+static const char *conclusion(const struct verdict *v)
+{
+    bool bad = json_len(v->found.bad) > 0, unchecked = json_len(v->found.unchecked) > 0;
+    if (bad && unchecked) {
+        return "damage was found: each line with BAD is one lost copy. What the lines with UNCHECKED name could not be "
+               "checked";
+    }
+    if (unchecked) {
+        return "not everything could be checked: each line above says what, and why";
+    }
+    if (bad) {
+        return "damage was found: each line above is one lost copy";
+    }
+    return v->versions + v->slots == 0 ? "there was nothing to check" : "all digests match";
+}
+
+static void print_verdict(const struct cli *cli, const struct verdict *v)
 {
     if (v->memory_asked) {
         printf("memory: %" PRIu64 " slots checked\n", v->slots);
-    } else if (v->memory_wanted && json_len(v->bad) == 0) {
+    } else if (v->memory_absent) {
         printf("memory: no agent answers on this node\n");
     }
-    printf("published: %" PRIu64 " versions checked\n", v->versions);
-    for (const json_t *b = json_first(v->bad); b != NULL; b = json_next(b)) {
+    bool none = v->versions == 0 && json_len(v->found.unchecked) == 0;
+    if (v->published_wanted && none) {
+        printf("published: no version is published yet below %s/%s\n", cli->config.save_dir, cli->config.job);
+    } else if (v->published_wanted) {
+        printf("published: %" PRIu64 " versions checked\n", v->versions);
+    }
+    for (const json_t *b = json_first(v->found.bad); b != NULL; b = json_next(b)) {
         printf("BAD: %s\n", json_str(b));
     }
-    printf(json_len(v->bad) == 0 ? "all digests match\n" : "damage was found: each line above is one lost copy\n");
+    for (const json_t *u = json_first(v->found.unchecked); u != NULL; u = json_next(u)) {
+        printf("UNCHECKED: %s\n", json_str(u));
+    }
+    printf("%s\n", conclusion(v));
 }
 
 int cli_verify(const struct cli *cli)
 {
     const char *what = cli->argc > 0 ? cli->argv[0] : "all";
-    struct verdict v = {.bad = json_array()};
     if (strcmp(what, "all") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "published") != 0) {
         fprintf(stderr, "usage: tierckpt verify [memory | published]\n");
-        json_free(v.bad);
         return 2;
     }
-    v.memory_wanted = strcmp(what, "published") != 0;
-    if (v.memory_wanted) {
+    struct verdict v = {.found = findings_new()};
+    if (strcmp(what, "published") != 0) {
         verify_memory(cli, strcmp(what, "memory") == 0, &v);
     }
     if (strcmp(what, "memory") != 0) {
         verify_published(cli, &v);
     }
-    int status = json_len(v.bad) == 0 ? 0 : 1;
+    int status = json_len(v.found.bad) + json_len(v.found.unchecked) == 0 ? 0 : 1;
     json_t *answer = json_object();
     json_add_bool(answer, "ok", status == 0);
     json_add_u64(answer, "slots_checked", v.slots);
     json_add_u64(answer, "versions_checked", v.versions);
     if (!cli->json) {
-        print_verdict(&v);
+        print_verdict(cli, &v);
     }
-    json_add(answer, "bad", v.bad);
+    json_add(answer, "bad", v.found.bad);
+    json_add(answer, "unchecked", v.found.unchecked);
     (void)cli_json(cli, answer);
     json_free(answer);
     return status;

@@ -54,19 +54,23 @@ static void config_info(struct exposition *x, const struct report *r)
 
 /* With storage_format framework the interval is that of the framework's own checkpoints, of which the agent knows
  * nothing: an alert would say that storage is late. */
+static bool publishes(const struct report *r)
+{
+    return r->config->storage_format != STORAGE_FORMAT_FRAMEWORK;
+}
+
 static void interval_steps(struct exposition *x, const struct report *r)
 {
-    bool publishes = r->config->storage_format != STORAGE_FORMAT_FRAMEWORK;
-
     labelled(x, "tier", "memory", r->save_mem_steps);
-    labelled(x, "tier", "storage", publishes ? r->save_storage_steps : 0);
+    labelled(x, "tier", "storage", publishes(r) ? r->save_storage_steps : 0);
 }
 
 static void interval_seconds(struct exposition *x, const struct report *r)
 {
     const struct interval *memory = &r->config->save_mem_interval, *storage = &r->config->save_storage_interval;
+    double storage_seconds = publishes(r) ? storage->seconds : 0;
     exposition_sample(x, &(struct label){"tier", "memory"}, 1, (uint64_t)(memory->seconds * 1000), MS);
-    exposition_sample(x, &(struct label){"tier", "storage"}, 1, (uint64_t)(storage->seconds * 1000), MS);
+    exposition_sample(x, &(struct label){"tier", "storage"}, 1, (uint64_t)(storage_seconds * 1000), MS);
 }
 
 static void start_time(struct exposition *x, const struct report *r)
@@ -593,7 +597,7 @@ static const struct {
     {"tierckpt_save_interval_steps", "tier", FAMILY_GAUGE,
      "Steps from one save to the next, by where it goes; 0: not by steps, or not as versions.", interval_steps},
     {"tierckpt_save_interval_seconds", "tier", FAMILY_GAUGE,
-     "Time from one save to the next, by where it goes; 0: not by time.", interval_seconds},
+     "Time from one save to the next, by where it goes; 0: not by time, or not as versions.", interval_seconds},
     {"tierckpt_agent_start_time_seconds", "", FAMILY_GAUGE, "When this agent process started.", start_time},
     {"tierckpt_updated_timestamp_seconds", "", FAMILY_GAUGE,
      "When these values were read. Old if the agent hangs or is dead.", updated},

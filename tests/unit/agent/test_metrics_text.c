@@ -125,9 +125,12 @@ Test(metrics_text, no_interval_of_storage_if_nothing_is_published)
 {
     struct report r = some_report();
     r.save_storage_steps = 100;
+    config.save_storage_interval.seconds = 60;
     expect_line(&r, "tierckpt_save_interval_steps{job_id=\"llm\",node=\"n7\",tier=\"storage\"} 100");
+    expect_line(&r, "tierckpt_save_interval_seconds{job_id=\"llm\",node=\"n7\",tier=\"storage\"} 60.000");
     config.storage_format = STORAGE_FORMAT_FRAMEWORK;
     expect_line(&r, "tierckpt_save_interval_steps{job_id=\"llm\",node=\"n7\",tier=\"storage\"} 0");
+    expect_line(&r, "tierckpt_save_interval_seconds{job_id=\"llm\",node=\"n7\",tier=\"storage\"} 0.000");
 }
 
 Test(metrics_text, a_node_whose_term_is_over_says_nothing_of_the_job)

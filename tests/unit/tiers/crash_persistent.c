@@ -148,12 +148,6 @@ static uint64_t check_listed(uint32_t *count_out)
     return newest;
 }
 
-static void found_invalid(void *ctx, const char *why)
-{
-    (void)ctx;
-    rig_die("a directory with a version's name is none", why);
-}
-
 static void check_empty(const char *below)
 {
     DIR *dir = opendir(rig_path(below));
@@ -275,9 +269,16 @@ static void check_job_continues(uint64_t newest)
 static void check_no_invalid(void)
 {
     struct error err = {0};
-    if (persistent_list_invalid(rig_tier, found_invalid, NULL, &err) != TCK_OK) {
+    struct survey survey = {0};
+    if (persistent_survey_save_dir(rig_tier, &survey, &err) != TCK_OK) {
         rig_die("list", err.text);
     }
+    for (size_t i = 0; i < survey.count; i++) {
+        if (survey.candidates[i].standing != STANDING_GOOD) {
+            rig_die("a directory with a version's name is none", survey.candidates[i].why);
+        }
+    }
+    survey_free(&survey);
 }
 
 static void open_again(void)

@@ -6,6 +6,8 @@
  *
  *     damage_persistent [TARGET DAMAGE]     one case, by its names; without: all */
 #include "persistent_rig.h"
+
+#include "tiers/names.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -286,20 +288,21 @@ static uint64_t newest_good(struct error *why_out)
     return step;
 }
 
-static void take_first(void *ctx, const char *why)
-{
-    struct error *err = ctx;
-    if (err->code == TCK_OK) {
-        error_set(err, TCK_ERR_CORRUPT, "%s", why);
-    }
-}
-
 /* As the command does: returns the error of the newest version. */
 static struct error verify(void)
 {
     struct error err = {0};
     struct published newest = {.version = {TERM, RIG_BIG_STEP}};
-    tck_status_t status = persistent_list_invalid(rig_tier, take_first, &err, &(struct error){0});
+    struct survey survey = {0};
+    tck_status_t status = persistent_survey_save_dir(rig_tier, &survey, &(struct error){0});
+    for (size_t i = 0; i < survey.count && err.code == TCK_OK; i++) {
+        if (survey.candidates[i].standing != STANDING_GOOD) {
+            char name[DIR_NAME_MAX];
+            version_dir_name(survey.candidates[i].which.version, name);
+            error_set(&err, TCK_ERR_CORRUPT, "%s: %s", name, survey.candidates[i].why);
+        }
+    }
+    survey_free(&survey);
     if (status == TCK_OK && err.code == TCK_OK) {
         (void)!persistent_verify(rig_tier, &newest, &err);
     }
