@@ -21,7 +21,7 @@ import tierckpt
 import tierckpt.dcp as dcp
 from harness import Job, Nursery, die, run
 from test_dcp import STEPS, Resumable
-from tierckpt.adapters import dcp_functions
+from tierckpt.adapters import dcp_directory, dcp_functions
 
 NURSERY = "test_dcp_lines"
 
@@ -348,6 +348,31 @@ def newer_in_memory_beside(rank, world, directory):
 def test_what_memory_of_a_running_program_has_newer_is_passed_over_with_a_warning(tmp_path, nursery):
     said, = run(tmp_path, "test_dcp_lines:newer_in_memory_beside", nursery=nursery, directory=str(tmp_path))
     assert "step 2 is loaded from its directory, although step 3 in memory is newer" in said
+
+
+def test_directory_that_a_killed_save_has_moved_aside_is_loaded(here, job_site):
+    for name, module in (("ours", dcp), ("theirs", stock)):
+        module.save(state(3), checkpoint_id=name, no_dist=True)
+    dcp.close(job_done=True)
+    job_site.kill_agents()
+    for name in ("ours", "theirs"):
+        os.rename(name, dcp_directory._sibling(here / name, "old"))
+    assert [value_of(name) for name in ("ours", "theirs")] == [3, 3]
+    dcp.save(state(4), checkpoint_id="ours")
+    assert value_of("ours") == 4 and not dcp_directory._sibling(here / "ours", "old").exists()
+
+
+def test_directory_that_is_replaced_before_it_is_opened_is_loaded(here, job_site, monkeypatch):
+    """The reader is made while a save has moved the directory aside, and opens it after the save has ended."""
+    dcp.save(state(3), checkpoint_id="x")
+    dcp.close(job_done=True)
+    job_site.kill_agents()
+    places = iter([str(dcp_directory._sibling(here / "x", "old")), str(here / "x")])
+    monkeypatch.setattr(dcp_directory, "present", lambda path: next(places))
+    assert value_of("x") == 3
+    monkeypatch.setattr(dcp_directory, "present", lambda path: f"{path}.gone")
+    with pytest.raises(CheckpointException, match="x is being replaced by another program: load it again"):
+        value_of("x")
 
 
 def test_another_program_loads_while_the_first_one_goes_on(tmp_path, nursery):

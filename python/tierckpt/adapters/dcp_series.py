@@ -13,6 +13,7 @@ from typing import Any
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint import storage as torch_storage
 from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata
 
 from .. import errors
 from ..core.publish_first import newest_published
@@ -102,9 +103,9 @@ class Stored:
 
     def reader(self, scope: str = "") -> torch_storage.StorageReader:
         if self.of_torch:
-            return FileSystemReader(self.path)
+            return FileSystemReader(dcp_directory.present(self.path))
         if self.source is None:
-            return StorageReader(self.path, scope=scope)
+            return DirectoryReader(self.path, scope)
         config, overrides = self.source
         return StorageReader(config, overrides=overrides, checkpoint_id=self.version.step, scope=scope)
 
@@ -228,7 +229,7 @@ class Series:
                                                             if self.world.rank == 0 else None))[0]
         if found.of_torch:
             log.info("%s was written by torch, and is read by it", name.path)
-            return FileSystemReader(name.path)
+            return Stored(True, NO_VERSION, name.path).reader()
         if found.ask_memory and self._memory_has_it(state_dict, name, found):
             return self.tiers.reader(name.number)
         if found.version == NO_VERSION:
@@ -317,6 +318,25 @@ class Series:
             stats = self.tiers.stats()
             done = stats.published_step >= stats.committed_step if job_done is None else job_done
             self.tiers.close(done)
+
+
+class DirectoryReader(StorageReader):
+    """Reads a directory with a checkpoint, which a save of another program may replace at any time."""
+
+    _ATTEMPTS = 3  # each fails only if a save moves directories just then
+
+    def __init__(self, path: str, scope: str = "") -> None:
+        super().__init__(path, scope=scope)
+        self._path = path
+
+    def read_metadata(self) -> Metadata:
+        for _ in range(self._ATTEMPTS):
+            self._config = dcp_directory.present(self._path)
+            try:
+                return super().read_metadata()
+            except errors.NotFoundError as error:
+                fault = error
+        raise errors.BusyError(f"{self._path} is being replaced by another program: load it again ({fault})") from fault
 
 
 class DirectoryWriter(StorageWriter):
