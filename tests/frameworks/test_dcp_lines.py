@@ -350,6 +350,64 @@ def test_what_memory_of_a_running_program_has_newer_is_passed_over_with_a_warnin
     assert "step 2 is loaded from its directory, although step 3 in memory is newer" in said
 
 
+def errors_beside(directory, *ids):
+    """What the loads of another program raise, as lines of a class and a text."""
+    beside = "import torch, tierckpt, tierckpt.dcp as dcp\n" \
+             "dcp.configure(overrides={'save_storage_interval': 2, 'takeover': 'on'})\n" \
+             f"for one in {ids!r}:\n" \
+             "    try:\n        dcp.load({'w': torch.zeros(5)}, checkpoint_id=one)\n" \
+             "    except tierckpt.Error as error:\n        print(type(error).__name__, error)\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", beside], env=environment, cwd=directory, check=True, text=True,
+                          capture_output=True)
+    return done.stdout.splitlines()
+
+
+def not_on_storage_beside(rank, world, directory):
+    """Another program loads ids that have no directory; then this one saves, and loads what it has in memory."""
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    for step in (1, 2, 3):
+        dcp.save({"w": torch.full((5,), float(step))}, checkpoint_id=f"s-{step}")
+    said = errors_beside(directory, "s-3", "s-4")
+    dcp.save({"w": torch.full((5,), 5.0)}, checkpoint_id="s-5")
+    found = {"w": torch.zeros(5)}
+    dcp.load(found, checkpoint_id="s-5")
+    return [said, found["w"].unique().tolist()]
+
+
+def test_id_that_is_not_on_storage_is_an_error_beside_living_trainers_and_leaves_them_alone(tmp_path, nursery):
+    (said, found), = run(tmp_path, "test_dcp_lines:not_on_storage_beside", nursery=nursery, directory=str(tmp_path))
+    in_memory, never_saved = said
+    assert in_memory.startswith(f"ExistsError {tmp_path}/s-3 is not on storage: step 3 of it is in the memory of ")
+    assert never_saved == f"NotFoundError nothing was saved as {tmp_path}/s-4: there is no checkpoint there, and " \
+                          f"trainers of {tmp_path}/s-# are alive, whose memory has step 3 as its newest"
+    assert found == [5.0]
+
+
+def saved_in_memory_alone(rank, world, directory):
+    """An id that gets no directory; then the program is killed."""
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    dcp.save({"w": torch.full((5,), 1.0)}, checkpoint_id="s-1")
+    die()
+
+
+def loaded_from_memory_alone(rank, world, directory):
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    found = {"w": torch.zeros(5)}
+    dcp.load(found, checkpoint_id="s-1")
+    return found["w"].unique().tolist()
+
+
+def test_what_has_no_directory_is_loaded_from_the_memory_of_a_job_that_has_ended(tmp_path, nursery):
+    with Job(tmp_path, "test_dcp_lines:saved_in_memory_alone", nursery=nursery, directory=str(tmp_path)) as job:
+        job.killed()
+    assert not (tmp_path / "s-1").exists()
+    assert run(tmp_path, "test_dcp_lines:loaded_from_memory_alone", nursery=nursery, directory=str(tmp_path)) == [[1.0]]
+
+
 def test_directory_that_a_killed_save_has_moved_aside_is_loaded(here, job_site):
     for name, module in (("ours", dcp), ("theirs", stock)):
         module.save(state(3), checkpoint_id=name, no_dist=True)

@@ -223,7 +223,7 @@ class Series:
 
     def reader(self, state_dict: Mapping[str, Any], name: Named) -> torch_storage.StorageReader:
         """Of the newest that was saved under this id, in memory or on storage. Collective. Raises NotFoundError if
-        nothing was saved."""
+        nothing was saved, ExistsError if only the memory of trainers that are alive has it."""
         self._into = state_dict
         found: _Found = self.world.gather(self.world.agreed(lambda: self._look(name)
                                                             if self.world.rank == 0 else None))[0]
@@ -261,14 +261,15 @@ class Series:
             return NO_VERSION
 
     def _memory_may_have_it(self, name: Named, version: Version) -> bool:
-        """Whether to ask for more than the version that the directory has, and to attach if this series is not."""
+        """Whether to ask for more than the version that the directory has, and to attach if this series is not. Raises
+        as _may_attach_for."""
         if self.tiers.attached:
             return True
         if not is_begun(self._keys):
             return False  # nothing of this series was saved, nor begun
-        if version == NO_VERSION:
-            return True
         status = self._status()
+        if version == NO_VERSION:
+            return self._may_attach_for(name, status)
         committed = control.version_of(status, "committed")
         newer = committed > version and name.number in (None, committed.step)
         if status is not None and status.get("trainers"):
@@ -279,6 +280,20 @@ class Series:
         if status is None or not self.always_to_storage:
             return not self.always_to_storage
         return newer or status.get("ranks") == self.world.size
+
+    def _may_attach_for(self, name: Named, status: dict[str, Any] | None) -> bool:
+        """True, for an id that is not on storage, unless trainers of its series are alive: their job is not taken from
+        them. Then raises ExistsError if their memory has this id, else NotFoundError."""
+        if status is None or not status.get("trainers"):
+            return True
+        newest = max(control.version_of(status, "committed"), control.version_of(status, "held"))
+        if newest != NO_VERSION and name.number in (None, newest.step):
+            raise errors.ExistsError(f"{name.path} is not on storage: step {newest.step} of it is in the memory of "
+                                     f"trainers of {name.series} that are alive. Load it after they have ended, or "
+                                     "have saved it to storage")
+        raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint there, and trainers of "
+                                   f"{name.series} are alive, whose memory has "
+                                   f"{f'step {newest.step} as its newest' if newest != NO_VERSION else 'none'}")
 
     def _status(self) -> dict[str, Any] | None:
         """Of the agent on this node. It may take a moment to notice that the trainers of the last start have ended."""
