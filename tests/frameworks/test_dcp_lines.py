@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import tearing
@@ -155,6 +156,14 @@ def test_directory_of_torch_is_loaded(here):
     assert value_of("theirs") == 6
     dcp.save(state(7), checkpoint_id="theirs")
     assert value_of("theirs") == 7
+
+
+def test_directory_that_torch_has_converted_from_a_file_is_loaded(here):
+    torch.save(state(6, text="x"), "saved.pt")
+    torch_save_to_dcp("saved.pt", "converted")
+    assert value_of("converted") == 6 and loaded("converted", text="")["text"] == "x"
+    dcp.save(state(7), checkpoint_id="converted")
+    assert value_of("converted") == 7
 
 
 def test_directory_that_torch_has_written_over_ours_is_loaded(here):
