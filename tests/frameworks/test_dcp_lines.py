@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import tearing
@@ -21,7 +22,7 @@ import tierckpt
 import tierckpt.dcp as dcp
 from harness import Job, Nursery, die, run
 from test_dcp import STEPS, Resumable
-from tierckpt.adapters import dcp_functions
+from tierckpt.adapters import dcp_directory, dcp_functions
 
 NURSERY = "test_dcp_lines"
 
@@ -155,6 +156,14 @@ def test_directory_of_torch_is_loaded(here):
     assert value_of("theirs") == 6
     dcp.save(state(7), checkpoint_id="theirs")
     assert value_of("theirs") == 7
+
+
+def test_directory_that_torch_has_converted_from_a_file_is_loaded(here):
+    torch.save(state(6, text="x"), "saved.pt")
+    torch_save_to_dcp("saved.pt", "converted")
+    assert value_of("converted") == 6 and loaded("converted", text="")["text"] == "x"
+    dcp.save(state(7), checkpoint_id="converted")
+    assert value_of("converted") == 7
 
 
 def test_directory_that_torch_has_written_over_ours_is_loaded(here):
@@ -348,6 +357,89 @@ def newer_in_memory_beside(rank, world, directory):
 def test_what_memory_of_a_running_program_has_newer_is_passed_over_with_a_warning(tmp_path, nursery):
     said, = run(tmp_path, "test_dcp_lines:newer_in_memory_beside", nursery=nursery, directory=str(tmp_path))
     assert "step 2 is loaded from its directory, although step 3 in memory is newer" in said
+
+
+def errors_beside(directory, *ids):
+    """What the loads of another program raise, as lines of a class and a text."""
+    beside = "import torch, tierckpt, tierckpt.dcp as dcp\n" \
+             "dcp.configure(overrides={'save_storage_interval': 2, 'takeover': 'on'})\n" \
+             f"for one in {ids!r}:\n" \
+             "    try:\n        dcp.load({'w': torch.zeros(5)}, checkpoint_id=one)\n" \
+             "    except tierckpt.Error as error:\n        print(type(error).__name__, error)\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", beside], env=environment, cwd=directory, check=True, text=True,
+                          capture_output=True)
+    return done.stdout.splitlines()
+
+
+def not_on_storage_beside(rank, world, directory):
+    """Another program loads ids that have no directory; then this one saves, and loads what it has in memory."""
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    for step in (1, 2, 3):
+        dcp.save({"w": torch.full((5,), float(step))}, checkpoint_id=f"s-{step}")
+    said = errors_beside(directory, "s-3", "s-4")
+    dcp.save({"w": torch.full((5,), 5.0)}, checkpoint_id="s-5")
+    found = {"w": torch.zeros(5)}
+    dcp.load(found, checkpoint_id="s-5")
+    return [said, found["w"].unique().tolist()]
+
+
+def test_id_that_is_not_on_storage_is_an_error_beside_living_trainers_and_leaves_them_alone(tmp_path, nursery):
+    (said, found), = run(tmp_path, "test_dcp_lines:not_on_storage_beside", nursery=nursery, directory=str(tmp_path))
+    in_memory, never_saved = said
+    assert in_memory.startswith(f"ExistsError {tmp_path}/s-3 is not on storage: step 3 of it is in the memory of ")
+    assert never_saved == f"NotFoundError nothing was saved as {tmp_path}/s-4: there is no checkpoint there, and " \
+                          f"trainers of {tmp_path}/s-# are alive, whose memory has step 3 as its newest"
+    assert found == [5.0]
+
+
+def saved_in_memory_alone(rank, world, directory):
+    """An id that gets no directory; then the program is killed."""
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    dcp.save({"w": torch.full((5,), 1.0)}, checkpoint_id="s-1")
+    die()
+
+
+def loaded_from_memory_alone(rank, world, directory):
+    os.chdir(directory)
+    dcp.configure(overrides={"save_storage_interval": 2})
+    found = {"w": torch.zeros(5)}
+    dcp.load(found, checkpoint_id="s-1")
+    return found["w"].unique().tolist()
+
+
+def test_what_has_no_directory_is_loaded_from_the_memory_of_a_job_that_has_ended(tmp_path, nursery):
+    with Job(tmp_path, "test_dcp_lines:saved_in_memory_alone", nursery=nursery, directory=str(tmp_path)) as job:
+        job.killed()
+    assert not (tmp_path / "s-1").exists()
+    assert run(tmp_path, "test_dcp_lines:loaded_from_memory_alone", nursery=nursery, directory=str(tmp_path)) == [[1.0]]
+
+
+def test_directory_that_a_killed_save_has_moved_aside_is_loaded(here, job_site):
+    for name, module in (("ours", dcp), ("theirs", stock)):
+        module.save(state(3), checkpoint_id=name, no_dist=True)
+    dcp.close(job_done=True)
+    job_site.kill_agents()
+    for name in ("ours", "theirs"):
+        os.rename(name, dcp_directory._sibling(here / name, "old"))
+    assert [value_of(name) for name in ("ours", "theirs")] == [3, 3]
+    dcp.save(state(4), checkpoint_id="ours")
+    assert value_of("ours") == 4 and not dcp_directory._sibling(here / "ours", "old").exists()
+
+
+def test_directory_that_is_replaced_before_it_is_opened_is_loaded(here, job_site, monkeypatch):
+    """The reader is made while a save has moved the directory aside, and opens it after the save has ended."""
+    dcp.save(state(3), checkpoint_id="x")
+    dcp.close(job_done=True)
+    job_site.kill_agents()
+    places = iter([str(dcp_directory._sibling(here / "x", "old")), str(here / "x")])
+    monkeypatch.setattr(dcp_directory, "present", lambda path: next(places))
+    assert value_of("x") == 3
+    monkeypatch.setattr(dcp_directory, "present", lambda path: f"{path}.gone")
+    with pytest.raises(CheckpointException, match="x is being replaced by another program: load it again"):
+        value_of("x")
 
 
 def test_another_program_loads_while_the_first_one_goes_on(tmp_path, nursery):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a checkpoint id names, and the directory that is made for it."""
 
+import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -140,11 +142,152 @@ def test_checkpoint_of_torch_is_replaced_as_torch_would(tmp_path, put):
     assert contents(tmp_path / "x") == {"shard-1.safetensors": "1", "config.json": ""}
 
 
-def test_replacement_that_was_interrupted_is_finished(tmp_path):
-    """The process died between the two steps: the last checkpoint is still there."""
+def moved_aside(tmp_path):
+    """What a process leaves that dies between the two steps of a replacement. Returns the directory of the last
+    checkpoint."""
     dcp_directory.place(version(tmp_path, 1), tmp_path / "x")
-    os.rename(tmp_path / "x", dcp_directory._sibling(tmp_path / "x", "old"))
+    (tmp_path / "x/notes.txt").write_text("mine")
+    aside = dcp_directory._sibling(tmp_path / "x", "old")
+    os.rename(tmp_path / "x", aside)
+    return aside
+
+
+def test_replacement_that_was_interrupted_is_read_as_it_is_and_finished_by_the_next_save(tmp_path, put):
+    aside = moved_aside(tmp_path)
     assert dcp_directory.version_at(tmp_path / "x") == ("j", (1, 1))
+    assert dcp_directory.present(str(tmp_path / "x")) == str(aside)
+    assert sorted(os.listdir(tmp_path)) == sorted([aside.name, "v1"])
+    put(version(tmp_path, 2, ["shard-2.safetensors"]), tmp_path / "x")
+    assert contents(tmp_path / "x") == {"shard-2.safetensors": "2", "notes.txt": "mine"}
+    assert sorted(os.listdir(tmp_path)) == ["v1", "v2", "x"]
+
+
+def test_checkpoint_of_torch_that_was_moved_aside_is_read_as_it_is(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/.metadata").touch()
+    aside = dcp_directory._sibling(tmp_path / "x", "old")
+    os.rename(tmp_path / "x", aside)
+    assert dcp_directory.is_of_torch(tmp_path / "x") and dcp_directory.present(str(tmp_path / "x")) == str(aside)
+
+
+def test_what_was_moved_aside_is_no_checkpoint_beside_a_directory(tmp_path):
+    aside = moved_aside(tmp_path)
+    (tmp_path / "x").mkdir()
+    assert dcp_directory.version_at(tmp_path / "x") is None
+    assert dcp_directory.present(str(tmp_path / "x")) == str(tmp_path / "x") and aside.is_dir()
+
+
+def calls_with(monkeypatch, module, name, before):
+    """Makes a function of a module call `before`, which may call the function, with the same arguments first."""
+    original = getattr(module, name)
+
+    def function(*arguments, **keywords):
+        monkeypatch.setattr(module, name, original)
+        try:
+            before(*arguments)
+        finally:
+            monkeypatch.setattr(module, name, function)
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(module, name, function)
+
+
+@pytest.mark.parametrize("module, name", [(os, "rename"), (os, "link"), (shutil, "rmtree")],
+                         ids=["rename", "link", "rmtree"])
+def test_reader_finds_a_checkpoint_during_a_save_and_leaves_it_alone(tmp_path, put, monkeypatch, module, name):
+    put(version(tmp_path, 1), tmp_path / "x")
+    (tmp_path / "x/notes.txt").write_text("mine")
+    made, found = version(tmp_path, 2), []
+
+    def read(*_):
+        found.append(dcp_directory.version_at(tmp_path / "x"))
+        assert dcp_directory._version_in(Path(dcp_directory.present(str(tmp_path / "x")))) == found[-1]
+
+    calls_with(monkeypatch, module, name, read)
+    put(made, tmp_path / "x")
+    assert found and set(found) <= {("j", (1, 1)), ("j", (1, 2))}
+    assert contents(tmp_path / "x")["notes.txt"] == "mine" and dcp_directory.version_at(tmp_path / "x") == ("j", (1, 2))
+    assert sorted(os.listdir(tmp_path)) == ["v1", "v2", "x"]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_checkpoint_is_found_if_a_save_ends_between_the_looks(tmp_path, monkeypatch, stale):
+    """Also over NFS, where the directory that another machine has deleted gives a stale handle."""
+    dcp_directory.place(version(tmp_path, 2), tmp_path / "new")
+    aside = moved_aside(tmp_path)
+    looks, look = [], dcp_directory._version_in
+
+    def late(directory):
+        looks.append(directory)
+        if directory == aside:  # it is gone before it could be read
+            os.rename(tmp_path / "new", tmp_path / "x")
+            shutil.rmtree(aside)
+            if stale:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return look(directory)
+
+    monkeypatch.setattr(dcp_directory, "_version_in", late)
+    assert dcp_directory.version_at(tmp_path / "x") == ("j", (1, 2))
+    assert looks == [tmp_path / "x", aside, tmp_path / "x"]
+
+
+def test_handle_that_stays_stale_is_an_error(tmp_path, monkeypatch):
+    def stale(_):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(dcp_directory, "_version_in", stale)
+    with pytest.raises(tierckpt.IoError, match="manifest.json cannot be read: .*[Ss]tale"):
+        dcp_directory.version_at(tmp_path)
+
+
+def test_another_process_may_delete_what_is_replaced(tmp_path, put, monkeypatch):
+    put(version(tmp_path, 1), tmp_path / "x")
+    (tmp_path / "x/notes.txt").write_text("mine")
+    calls_with(monkeypatch, shutil, "rmtree", lambda directory: shutil.rmtree(directory, ignore_errors=True))
+    put(version(tmp_path, 2), tmp_path / "x")
+    assert contents(tmp_path / "x")["notes.txt"] == "mine" and sorted(os.listdir(tmp_path)) == ["v1", "v2", "x"]
+
+
+def test_save_succeeds_with_a_warning_if_what_it_replaces_cannot_be_deleted(tmp_path, put, monkeypatch, caplog):
+    def refuse(path, ignore_errors=False):
+        if os.path.exists(path) and not ignore_errors:
+            raise OSError(errno.EBUSY, "busy", str(path))
+
+    put(version(tmp_path, 1), tmp_path / "x")
+    (tmp_path / "x/notes.txt").write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refuse)
+        put(version(tmp_path, 2, ["shard-2.safetensors"]), tmp_path / "x")
+    assert "x: the new checkpoint is there, but the one that it replaces cannot be deleted: " in caplog.text
+    assert contents(tmp_path / "x") == {"shard-2.safetensors": "2", "notes.txt": "mine"}
+    left, = (path for path in tmp_path.iterdir() if path.name.startswith("."))
+    assert dcp_directory._version_in(left) is None
+    put(version(tmp_path, 3), tmp_path / "x")
+    assert sorted(os.listdir(tmp_path)) == ["v1", "v2", "v3", "x"]
+
+
+def test_other_files_survive_a_save_that_is_killed_after_the_exchange(tmp_path, put):
+    """What was replaced then has the name of a directory that is made."""
+    put(version(tmp_path, 1), tmp_path / "x")
+    new = dcp_directory._sibling(tmp_path / "x", "new")
+    shutil.copytree(version(tmp_path, 2), new)
+    (new / "notes.txt").write_text("mine")
+    put(version(tmp_path, 3, ["shard-1.safetensors"]), tmp_path / "x")
+    assert contents(tmp_path / "x") == {"shard-1.safetensors": "3", "notes.txt": "mine"}
+
+
+def test_directory_stays_if_its_replacement_cannot_be_moved_there(tmp_path, monkeypatch):
+    def refuse(source, target):
+        if source == dcp_directory._sibling(tmp_path / "x", "new"):
+            raise OSError(errno.EIO, "broken", str(target))
+        os.replace(source, target)
+
+    dcp_directory.place(version(tmp_path, 1), tmp_path / "x")
+    monkeypatch.setattr(dcp_directory, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(tierckpt.IoError, match="cannot be linked there: .*broken"):
+        dcp_directory.place(version(tmp_path, 2), tmp_path / "x")
+    assert sorted(os.listdir(tmp_path)) == ["v1", "v2", "x"] and contents(tmp_path / "x")["shard-1.safetensors"] == "1"
 
 
 @pytest.mark.parametrize("there", [True, False])

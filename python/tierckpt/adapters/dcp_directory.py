@@ -4,6 +4,7 @@
 So it takes no space of its own, and stays when the version is pruned. It appears whole or not at all. A new checkpoint
 of the same id replaces the files of the old one and leaves all others. An id in a store of objects has no directory."""
 
+import contextlib
 import ctypes
 import errno
 import hashlib
@@ -11,14 +12,17 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Container
+from collections.abc import Callable, Container
 from pathlib import Path
+from typing import TypeVar
 
 from .. import errors
 from ..runtime.native import Version
 from ..runtime.settings import is_url
 
 log = logging.getLogger("tierckpt")
+
+_T = TypeVar("_T")
 
 _MANIFEST, _METADATA = "manifest.json", ".metadata"
 _OF_VERSION = b".safetensors"  # in the names of the files that a .metadata of ours lists
@@ -32,13 +36,17 @@ def version_at(path: str | os.PathLike[str]) -> tuple[str, Version] | None:
     if is_url(path):
         return None
     try:
-        _finish(Path(os.path.realpath(path)))
-        manifest = json.loads((Path(path) / _MANIFEST).read_bytes())
-        return manifest["job"], Version(manifest["term"], manifest["step"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return _seen(path, _version_in)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise errors.IoError(f"{path}: {_MANIFEST} cannot be read: {error}") from error
+
+
+def _version_in(directory: Path) -> tuple[str, Version] | None:
+    try:
+        manifest = json.loads((directory / _MANIFEST).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return manifest["job"], Version(manifest["term"], manifest["step"])
 
 
 def is_of_torch(path: str | os.PathLike[str]) -> bool:
@@ -47,26 +55,77 @@ def is_of_torch(path: str | os.PathLike[str]) -> bool:
     """
     if is_url(path):
         return False
-    found = Path(path) / _METADATA
     try:
-        size = found.stat().st_size
-        ours = json.loads((Path(path) / _MANIFEST).read_bytes()).get("metadata", {})
-        return ours.get("bytes") != size or _OF_VERSION not in found.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return found.exists()
+        return _seen(path, lambda directory: _is_of_torch_in(directory) or None) is not None
     except (OSError, ValueError, AttributeError) as error:
         raise errors.IoError(f"{path}: {_MANIFEST} and {_METADATA} cannot be read: {error}") from error
 
 
+def _is_of_torch_in(directory: Path) -> bool:
+    found = directory / _METADATA
+    try:
+        size = found.stat().st_size
+        ours = json.loads((directory / _MANIFEST).read_bytes()).get("metadata", {})
+        return ours.get("bytes") != size or _OF_VERSION not in found.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return found.exists()
+
+
+def present(path: str) -> str:
+    """The directory to load from what version_at and is_of_torch have found there: that of the path, or the one that a
+    save has moved aside, while the new one is not in its place."""
+    if is_url(path):
+        return path
+    target = Path(os.path.realpath(path))
+    old = _sibling(target, "old")
+    if target.exists() or not old.is_dir():
+        return path
+    log.warning("%s: a save has moved the checkpoint aside and has not put the next one there: %s is loaded", path, old)
+    return str(old)
+
+
+def _seen(path: str | os.PathLike[str], look: Callable[[Path], _T | None]) -> _T | None:
+    """What `look` finds in the directory of this path, or in the one that a save has moved aside.
+
+    It changes nothing, although a save that was killed may have left a directory aside. Whether that save is dead
+    cannot be known here: it may run on another machine, and locks do not work on every NFS. Only the next save of this
+    path cleans up, since a path has one saver at a time. Until then what lies aside is read where it is."""
+    target = Path(os.path.realpath(path))
+    found = _unless_stale(look, target)
+    if found is None:
+        _refresh(target.parent)
+        if not target.exists():
+            found = _unless_stale(look, _sibling(target, "old"))
+    # Another look, since the new directory may have taken its place between those two.
+    return look(target) if found is None else found
+
+
+def _unless_stale(look: Callable[[Path], _T | None], directory: Path) -> _T | None:
+    """None also if another machine has just deleted the directory: NFS reports that as ESTALE."""
+    try:
+        return look(directory)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return None
+
+
+def _refresh(directory: Path) -> None:
+    """Opens the directory, so that an NFS client compares the names in it, which it caches, with those of the server.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
 def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: Container[str] | None = None) -> None:
     """Makes the directory `path` of the files of a version, or of its manifest and `only` these of its files. Raises
-    IoError if it cannot be made, ConfigError if it is on another file system."""
+    IoError if it cannot be made, ConfigError if it is on another file system. That the one which it replaces cannot be
+    deleted is a warning: the checkpoint is there."""
     target = Path(os.path.realpath(path))  # a link stays, and its target is the directory
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _finish(target)
+        _clean_up(target)
         made = _sibling(target, "new")
-        shutil.rmtree(made, ignore_errors=True)  # of a process that was killed
         made.mkdir()
         try:
             for file in sorted(Path(version).iterdir()):
@@ -82,6 +141,11 @@ def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: C
         if error.errno == errno.EXDEV:
             raise other_file_system(str(path), str(version)) from error
         raise errors.IoError(f"{path}: the files of {version} cannot be linked there: {error}") from error
+    try:
+        _clean_up(target)
+    except OSError as error:
+        log.warning("%s: the new checkpoint is there, but the one that it replaces cannot be deleted: %s. The next "
+                    "save tries again", path, error)
 
 
 def assemble(parts: list[str], path: str) -> None:
@@ -90,7 +154,7 @@ def assemble(parts: list[str], path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)  # of a process that was killed
         os.mkdir(path)
         for part in parts:
-            for file in Path(part).iterdir():
+            for file in Path(present(part)).iterdir():
                 if _is_part_of_a_checkpoint(file.name) and not (Path(path) / file.name).exists():
                     os.link(file, Path(path) / file.name, follow_symlinks=False)
     except OSError as error:
@@ -109,32 +173,52 @@ def _sibling(target: Path, what: str) -> Path:
 
 
 def _put(made: Path, target: Path) -> None:
-    """Moves a new directory to its place."""
+    """Moves a new directory to its place. What was there is then in one of its siblings."""
     if not target.is_dir():
         os.rename(made, target)
         return
-    old = _sibling(target, "old")
     log.info("%s: the checkpoint that is there is replaced", target)
     if _exchange(made, target):
-        os.rename(made, old)
-    else:  # not every file system can do it at once
-        os.rename(target, old)
+        return
+    old = _sibling(target, "old")  # not every file system can do it at once
+    os.rename(target, old)
+    try:
         os.rename(made, target)
-    _finish(target)
-
-
-def _finish(target: Path) -> None:
-    """Finishes a replacement, which may have been interrupted in another process."""
-    old = _sibling(target, "old")
-    if not old.is_dir():
-        return
-    if not target.exists():
+    except OSError:
         os.rename(old, target)
-        return
-    for file in old.iterdir():
-        if not _is_part_of_a_checkpoint(file.name) and not (target / file.name).exists():
-            os.rename(file, target / file.name)
-    shutil.rmtree(old)
+        raise
+
+
+def _clean_up(target: Path) -> None:
+    """Deletes what a save, also one that was killed, has left beside the directory. If there is no directory, the one
+    that was moved aside is the checkpoint, and stays."""
+    replaced = target.exists()
+    _clear(_sibling(target, "new"), target)
+    if replaced:
+        _clear(_sibling(target, "old"), target)
+
+
+def _clear(replaced: Path, target: Path) -> None:
+    """Deletes a directory that was replaced, after its files of others have been moved to the new one. Another process
+    may do the same at the same time."""
+    names = []
+    with contextlib.suppress(FileNotFoundError):
+        names = os.listdir(replaced)
+    for name in (_MANIFEST, _METADATA):
+        (replaced / name).unlink(missing_ok=True)  # it is no checkpoint any more, also if the rest stays
+    for name in names:
+        if _is_of_others(name) and not (target / name).exists():
+            target.mkdir(exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(replaced / name, target / name)
+    shutil.rmtree(replaced, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(replaced)  # says why anything is left
+
+
+def _is_of_others(name: str) -> bool:
+    """NFS gives a file that is deleted while it is open a name .nfs..., and deletes it when it is closed."""
+    return not _is_part_of_a_checkpoint(name) and not name.startswith(".nfs")
 
 
 def _is_part_of_a_checkpoint(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint import storage as torch_storage
 from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata
 
 from .. import errors
 from ..core.publish_first import newest_published
@@ -102,9 +103,9 @@ class Stored:
 
     def reader(self, scope: str = "") -> torch_storage.StorageReader:
         if self.of_torch:
-            return FileSystemReader(self.path)
+            return FileSystemReader(dcp_directory.present(self.path))
         if self.source is None:
-            return StorageReader(self.path, scope=scope)
+            return DirectoryReader(self.path, scope)
         config, overrides = self.source
         return StorageReader(config, overrides=overrides, checkpoint_id=self.version.step, scope=scope)
 
@@ -222,13 +223,13 @@ class Series:
 
     def reader(self, state_dict: Mapping[str, Any], name: Named) -> torch_storage.StorageReader:
         """Of the newest that was saved under this id, in memory or on storage. Collective. Raises NotFoundError if
-        nothing was saved."""
+        nothing was saved, ExistsError if only the memory of trainers that are alive has it."""
         self._into = state_dict
         found: _Found = self.world.gather(self.world.agreed(lambda: self._look(name)
                                                             if self.world.rank == 0 else None))[0]
         if found.of_torch:
             log.info("%s was written by torch, and is read by it", name.path)
-            return FileSystemReader(name.path)
+            return Stored(True, NO_VERSION, name.path).reader()
         if found.ask_memory and self._memory_has_it(state_dict, name, found):
             return self.tiers.reader(name.number)
         if found.version == NO_VERSION:
@@ -260,14 +261,15 @@ class Series:
             return NO_VERSION
 
     def _memory_may_have_it(self, name: Named, version: Version) -> bool:
-        """Whether to ask for more than the version that the directory has, and to attach if this series is not."""
+        """Whether to ask for more than the version that the directory has, and to attach if this series is not. Raises
+        as _may_attach_for."""
         if self.tiers.attached:
             return True
         if not is_begun(self._keys):
             return False  # nothing of this series was saved, nor begun
-        if version == NO_VERSION:
-            return True
         status = self._status()
+        if version == NO_VERSION:
+            return self._may_attach_for(name, status)
         committed = control.version_of(status, "committed")
         newer = committed > version and name.number in (None, committed.step)
         if status is not None and status.get("trainers"):
@@ -278,6 +280,20 @@ class Series:
         if status is None or not self.always_to_storage:
             return not self.always_to_storage
         return newer or status.get("ranks") == self.world.size
+
+    def _may_attach_for(self, name: Named, status: dict[str, Any] | None) -> bool:
+        """True, for an id that is not on storage, unless trainers of its series are alive: their job is not taken from
+        them. Then raises ExistsError if their memory has this id, else NotFoundError."""
+        if status is None or not status.get("trainers"):
+            return True
+        newest = max(control.version_of(status, "committed"), control.version_of(status, "held"))
+        if newest != NO_VERSION and name.number in (None, newest.step):
+            raise errors.ExistsError(f"{name.path} is not on storage: step {newest.step} of it is in the memory of "
+                                     f"trainers of {name.series} that are alive. Load it after they have ended, or "
+                                     "have saved it to storage")
+        raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint there, and trainers of "
+                                   f"{name.series} are alive, whose memory has "
+                                   f"{f'step {newest.step} as its newest' if newest != NO_VERSION else 'none'}")
 
     def _status(self) -> dict[str, Any] | None:
         """Of the agent on this node. It may take a moment to notice that the trainers of the last start have ended."""
@@ -317,6 +333,25 @@ class Series:
             stats = self.tiers.stats()
             done = stats.published_step >= stats.committed_step if job_done is None else job_done
             self.tiers.close(done)
+
+
+class DirectoryReader(StorageReader):
+    """Reads a directory with a checkpoint, which a save of another program may replace at any time."""
+
+    _ATTEMPTS = 3  # each fails only if a save moves directories just then
+
+    def __init__(self, path: str, scope: str = "") -> None:
+        super().__init__(path, scope=scope)
+        self._path = path
+
+    def read_metadata(self) -> Metadata:
+        for _ in range(self._ATTEMPTS):
+            self._config = dcp_directory.present(self._path)
+            try:
+                return super().read_metadata()
+            except errors.NotFoundError as error:
+                fault = error
+        raise errors.BusyError(f"{self._path} is being replaced by another program: load it again ({fault})") from fault
 
 
 class DirectoryWriter(StorageWriter):

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint import storage as torch_storage
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.planner import LoadPlanner
 
 from .. import errors
@@ -82,7 +81,7 @@ class LocalSeries(Series):
             if not found:
                 reader = self.tiers.reader(name.number)
             elif any(one.of_torch for one in found):
-                reader = FileSystemReader(name.path)
+                reader = Stored(True, NO_VERSION, name.path).reader()
             elif name.in_bucket:
                 reader = found[0].reader(self.tiers.scope)
             else:

@@ -54,10 +54,10 @@ def alike(marks_of_ranks: Iterable[dict[str, Marks]]) -> dict[str, set[str]]:
     """By name of the blob, the parts that all ranks of a training had alike, from the marks of each. Of a single rank
     nothing is known."""
     first, *others = marks_of_ranks
+
     def everywhere(name: str, part: str) -> bool:
         return bool(others) and all(marks.get(name, {}).get(part) == first[name][part] for marks in others)
 
-    first, *others = marks_of_ranks
     return {name: {part for part in marks if everywhere(name, part)} for name, marks in first.items()}
 
 
