@@ -101,13 +101,10 @@ def test_own_checkpoint_of_megatron_does_not_hide_a_later_one_of_ours(pretrain, 
     assert_goes_on_from(5, pretrain("distributed", *own), uninterrupted("distributed"))
 
 
-RESTARTED = {"TORCHELASTIC_RESTART_COUNT": "1"}
-
-
-def back_to(step, site, restarted=False):
-    """Arguments of pretrain."""
-    environment = {"TIERCKPT_CONFIG": str(site.dir / "tierckpt.json"), **(RESTARTED if restarted else {})}
-    return ["--ckpt-step", str(step)], {"environment": environment}
+def back_to(step, site, restarts=0, job="7"):
+    """Arguments of pretrain, in a job of Slurm that was requeued so many times."""
+    return ["--ckpt-step", str(step)], {"environment": {
+        "TIERCKPT_CONFIG": str(site.dir / "tierckpt.json"), "SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": str(restarts)}}
 
 
 def test_ckpt_step_loads_that_version(pretrain, site, uninterrupted):
@@ -138,14 +135,14 @@ def test_ckpt_step_loads_that_checkpoint_of_megatron_and_a_restart_goes_on(pretr
     own = ["--save", str(tmp_path / "own"), "--load", str(tmp_path / "own"), "--save-interval", "2"]
     first = lambda ranks: [of_rank[0] for of_rank in ranks]  # noqa: E731
     pretrain("TP2", *own, die_at=5)
-    for restarted in (False, True):  # the second time nothing has been saved since
-        arguments, environment = back_to(2, site, restarted)
-        site.config["save_mem_interval"] = 1 if restarted else 1000
+    for restarts in (0, 1):  # the second time nothing has been saved since
+        arguments, environment = back_to(2, site, restarts)
+        site.config["save_mem_interval"] = 1 if restarts else 1000
         pretrain("TP2", *own, *arguments, die_at=3, **environment)
-    arguments, environment = back_to(2, site, restarted=True)
-    assert first(pretrain("TP2", *own, *arguments, "--exit-interval", "5", **environment)) == [4, 4]
-    arguments, environment = back_to(2, site)
-    assert first(pretrain("TP2", *own, *arguments, "--exit-interval", "3", **environment)) == [3, 3]
+    for job, restarts, continues in (("7", 2, True), ("8", 1, False), ("7", 0, False)):
+        arguments, environment = back_to(2, site, restarts, job)
+        ranks = pretrain("TP2", *own, *arguments, "--exit-interval", "5" if continues else "3", **environment)
+        assert first(ranks) == ([4, 4] if continues else [3, 3])
 
 
 def test_without_a_configuration_versions_go_below_save(pretrain, tmp_path, site, uninterrupted):
@@ -332,7 +329,10 @@ def test_in_its_own_format_a_training_that_went_back_is_what_is_loaded(own_forma
     own_format("plain", *arguments, die_at=5, **environment)
     site.kill_agents()
     assert (own_format.directory / "latest_checkpointed_iteration.txt").read_text() == "4"
-    assert [first for first, _ in stock(tmp_path, nursery, "plain", own_format.directory)] == [5, 5]
+    arguments, environment = back_to(2, site, restarts=1)  # memory is gone
+    ranks = own_format("plain", *arguments, "--exit-interval", "5", **environment)
+    assert [of_rank[0] for of_rank in ranks] == [5, 5]
+    assert [first for first, _ in stock(tmp_path, nursery, "plain", own_format.directory)] == [6, 6]
 
 
 def test_in_its_own_format_it_goes_on_from_save_without_load(own_format, site):

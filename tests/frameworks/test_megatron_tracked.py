@@ -41,7 +41,7 @@ def test_weights_alone_are_not_loaded_over_torn_state(tmp_path, monkeypatch, arg
 
     attached = types.SimpleNamespace(
         load=fails, forget=lambda: None, load_published=lambda newest: None, world=World(0, 1, Oob()),
-        progress=types.SimpleNamespace(),
+        asked=None, begin=lambda iteration, found: None,
         stock=types.SimpleNamespace(directory_to_load=lambda named: named),
         checkpoint=types.SimpleNamespace(health=lambda: types.SimpleNamespace(records_torn=True)))
     monkeypatch.setattr(easyckpt, "begin", lambda: types.SimpleNamespace(attach=lambda *_: attached))

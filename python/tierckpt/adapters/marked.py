@@ -18,8 +18,16 @@ _TRASH = "trash-"
 _COMPLETE = "complete\n"
 
 
-def mark(directory: Path) -> None:
-    (directory / MARKER).touch()
+def mark(directory: Path, text: str = "") -> None:
+    (directory / MARKER).write_text(text)
+
+
+def text_of_mark(directory: Path) -> str:
+    """Empty if there is no marker."""
+    try:
+        return (directory / MARKER).read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 def mark_complete(directory: Path) -> None:

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-LM's arguments, if its training package is in use."""
 
-import os
 import sys
 from typing import Any
-
-_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
 def arguments() -> Any:
@@ -19,8 +16,3 @@ def asked_iteration(args: Any) -> int | None:
     another one (--finetune): there it means an iteration of that one."""
     asked = getattr(args, "ckpt_step", None)
     return int(asked) if asked and not getattr(args, "finetune", False) else None
-
-
-def is_restarted() -> bool:
-    """Whether torchrun or Slurm has started this process again, with the arguments of the first time."""
-    return any(os.environ.get(name, "0") not in ("", "0") for name in _RESTARTS)

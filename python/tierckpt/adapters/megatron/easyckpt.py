@@ -34,11 +34,13 @@ from ...runtime.world import World, join_world
 from ...state.blobs import Blob
 from ..api_compat import RequiredApi, usable
 from ..framework_format import for_framework, is_framework
-from .arguments import arguments, asked_iteration, is_restarted
+from .arguments import arguments, asked_iteration
 from .description import Description
 from .settings import LogFile, change, interval, log_file_of_node
+from .start import Start, goes_on, launches, left_behind, may_be_restarted_by
 from .stock_load import StockLoad
 from .stock_saves import StockSaves
+from .tracker import found_in
 
 log = logging.getLogger("tierckpt")
 
@@ -71,18 +73,13 @@ REQUIRED_API = (
 _COUNTERS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_samples")
 
 
-_Start = tuple[int | None, tuple[str, int]]
-"""How a start of the training has loaded: --ckpt-step, and where Megatron's own newest checkpoint was then, and which
-one."""
-
-
 class _Progress:
     """The progress of training, and the settings that its parameters depend on: a blob."""
 
     def __init__(self, meaning: dict[str, Any], place: str, description: Description) -> None:
         self.flops = 0
-        self.start: _Start | None = None
-        self.start_of_saved: _Start | None = None
+        self.start: Start = {"asked": None, "found": None, "launches": []}
+        self.start_of_saved: Start | None = None
         self.place = place
         self.description = description
         self._parts = description.text()
@@ -142,11 +139,34 @@ class _Attached:
         if self.stock is not None:
             self.checkpoint.outside_storage = self.stock.health
         self._asked: int | None = None
+        self._begun = False
+        self.asked = asked_iteration(arguments())
+        self.progress.start = {"asked": self.asked, "found": None, "launches": launches(os.environ)}
+
+    def begin(self, iteration: int, found: list[int] | None) -> None:
+        """The training continues from this iteration. found: what Megatron has, tracker.found_in."""
+        self._begun = True
+        self.progress.start["found"] = found
+        if self.stock is not None:
+            self.stock.begin(self.progress.start, iteration)
+
+    def _begin_by_itself(self, iteration: int) -> None:
+        """Megatron has loaded by itself, before initialize_easyckpt, or nothing was loaded."""
+        if self._begun:
+            return
+        args, found = arguments(), None
+        try:
+            found = found_in(getattr(args, "load", None))
+        except errors.IoError as error:
+            log.warning("if this training has gone back to an earlier iteration, a later start may load Megatron's own "
+                        "checkpoint instead of what is saved now: %s", error)
+        self.begin(getattr(args, "iteration", iteration - 1), found)
 
     def save_if_needed(self, iteration: int, flops: Any, save_stock: Callable[[], object] | None) -> SaveResult:
         if iteration == self._asked:  # by hand and by the hook
             return NOT_DUE
         self._asked = iteration
+        self._begin_by_itself(iteration)
         self.progress.at(iteration, flops)
         for_stock = self.stock is not None and self.checkpoint.storage_due(iteration)
         result = self.checkpoint.save_checkpoint_if_needed(iteration)
@@ -164,6 +184,7 @@ class _Attached:
 
     def save(self, iteration: int, flops: Any, to_storage: bool) -> None:
         self._asked = iteration
+        self._begin_by_itself(iteration)
         self.progress.at(iteration, flops)
         self.checkpoint.save_checkpoint(iteration, to_storage)
         if to_storage and self.stock is not None:
@@ -177,6 +198,10 @@ class _Attached:
         step = self.checkpoint.load_checkpoint(step)
         self._drawn = None if step is None else self._generators()
         return step
+
+    def all_ranks(self, test: Callable[[], bool]) -> bool:
+        """Whether it is true on all. Collective."""
+        return all(self.world.gather(self.world.agreed(test)))
 
     def _generators(self) -> list[object]:
         return [blob.capture() for blob in self._mapping.generators]
@@ -383,89 +408,90 @@ def load_checkpoint(model: Any, optimizer: Any, opt_param_scheduler: Any, load_a
 
     In a program of Megatron-LM, its own load_checkpoint loads its own checkpoint, with all the arguments that are given
     here, if the directory in its argument `load_arg` has a later one, or if Tierckpt has none. With --ckpt-step the
-    version of that iteration is loaded, ours or Megatron's; a training that torchrun or Slurm starts again with it goes
-    on from what it has saved since. With concat=True a version of other parallel sizes is loaded, too, from storage,
-    ours or Megatron's; memory can only be restored into the layout that was saved.
+    version of that iteration is loaded, ours or Megatron's; if the same torchrun, or Slurm, starts the training again,
+    it continues from what it has saved since. With concat=True a version of other parallel sizes is loaded, too, from
+    storage, ours or Megatron's; memory can only be restored into the layout that was saved.
 
     Raises LayoutError or UnrecoverableError if something was saved that cannot be restored, and NotFoundError if there
     is nothing of the iteration that --ckpt-step names."""
-    args = arguments()
     attached = begin().attach(model, optimizer, opt_param_scheduler)
-    stock = StockLoad(args, load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords,
+    stock = StockLoad(arguments(), load_arg, (model, optimizer, opt_param_scheduler, load_arg, strict), keywords,
                       None if attached is None else attached.stock)
     if attached is None:
         return stock.load()
-    found, asked = stock.found(attached.world), asked_iteration(args)
-    attached.progress.start = (asked, found)
-    if asked is None or any(attached.world.gather(is_restarted())):
-        loaded = _load_newest(attached, stock, found, concat)
-        if asked is None or _goes_on(attached, asked, loaded[0]):
-            return loaded
+    found = stock.found(attached.world)
+    loaded = _loaded(attached, stock, concat, found)
+    attached.begin(loaded[0], found)
+    return loaded
+
+
+def _loaded(attached: _Attached, stock: StockLoad, concat: bool, found: list[int] | None) -> tuple[int, float]:
+    if attached.asked is None:
+        return _load_newest(attached, stock, concat, found)[0]
+    launched_by = {launch for of_rank in attached.world.gather(may_be_restarted_by(os.environ)) for launch in of_rank}
+    if launched_by:
+        try:
+            loaded, saved = _load_newest(attached, stock, concat, found)
+        except (errors.LayoutError, errors.UnrecoverableError) as error:
+            log.warning("the newest version is not loaded: %s", error)
+        else:
+            # Some ranks may have moved to nodes with another torchrun.
+            if any(attached.world.gather(goes_on(attached.asked, loaded[0], saved, launched_by))):
+                return loaded
         attached.forget()
-    return _load_asked(attached, stock, asked, concat)
-
-
-def _goes_on(attached: _Attached, asked: int, loaded: int) -> bool:
-    """Whether what was loaded is the iteration that is asked for, or was saved by a start that had gone back to it."""
-    of_saved = attached.progress.start_of_saved
-    return loaded == asked or (loaded > asked and of_saved is not None and of_saved[0] == asked)
+    return _load_asked(attached, stock, attached.asked, concat)
 
 
 def _load_asked(attached: _Attached, stock: StockLoad, asked: int, concat: bool) -> tuple[int, float]:
     """What --ckpt-step names."""
     if attached.world.rank == 0:
-        log.warning("iteration %d is loaded, as --ckpt-step asks, even if later ones were saved. Take it out of the "
-                    "arguments for later starts: they would go back to it again", asked)
+        log.warning("iteration %d is loaded, as --ckpt-step asks, even if later ones were saved. Remove --ckpt-step "
+                    "before the next start, or it will go back to this iteration again", asked)
     try:
         step = attached.load(asked)
     except (errors.LayoutError, errors.UnrecoverableError) as error:
-        if not all(attached.world.gather(attached.world.agreed(lambda: stock.has(asked)))):
-            if not concat:
-                raise type(error)(f"--ckpt-step {asked}: {error}, and {stock.absence(asked)}") from error
-            step = attached.load_published(0, asked)
-        elif attached.checkpoint.health().records_torn and not stock.loads_all(attached.world):
+        step = attached.load_published(0, asked) if concat else None
+        if step is None and not attached.all_ranks(lambda: stock.has(asked)):
+            raise type(error)(f"--ckpt-step {asked}: {error}, and {stock.absence(asked)}") from error
+        if step is None and attached.checkpoint.health().records_torn and not stock.loads_all(attached.world):
             raise
-        else:
+        if step is None:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
             attached.forget()
-            step = None
     if step is None:
         return stock.load_asked(asked, attached.world, attached.checkpoint)
     return step, attached.progress.flops
 
 
-def _load_newest(attached: _Attached, stock: StockLoad, found: tuple[str, int], concat: bool) -> tuple[int, float]:
+def _load_newest(attached: _Attached, stock: StockLoad, concat: bool,
+                 found: list[int] | None) -> tuple[tuple[int, float], Start | None]:
+    """What was loaded, and how the start had begun that has saved it, if that is known."""
+    newest = stock.newest(attached.world)
     try:
         step = attached.load()
     except (errors.LayoutError, errors.UnrecoverableError) as error:
         # After a load that failed while it copied, weights alone would leave an optimizer with parts of several states.
         eligible = not attached.checkpoint.health().records_torn or stock.loads_all(attached.world)
-        if eligible and attached.stock is not None and found[1] > 0:
+        if eligible and attached.stock is not None and newest > 0:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
             attached.forget()
-            return stock.load_for(attached.checkpoint)
+            return stock.load_for(attached.checkpoint), stock.start_of(newest)
         if not concat:
             raise type(error)(f"{error}. Start with the model and the parallel sizes that it was saved with, give "
                               "another save_dir, or call load_checkpoint(concat=True) if only the parallel sizes "
                               "differ") from error
         log.warning("what is on storage is loaded, as concat=True allows: %s", error)
-        step = attached.load_published(found[1] if eligible else 0)
+        step = attached.load_published(newest if eligible else 0)
         if step is None and not (eligible and stock.there()):
             raise
     if step is None:
-        return stock.load_for(attached.checkpoint)
-    if found[1] > step and not _was_passed_over(attached, found):
+        return stock.load_for(attached.checkpoint), stock.start_of(newest)
+    saved = attached.progress.start_of_saved
+    if newest > step and not attached.world.gather(left_behind(found, saved))[0]:
         attached.forget()
-        return stock.load()
-    log.info("resumed at iteration %d: %s", step, attached.checkpoint.restored or "from storage")
-    return step, attached.progress.flops
-
-
-def _was_passed_over(attached: _Attached, found: tuple[str, int]) -> bool:
-    """Whether the start that has saved what was loaded had found the same checkpoint of Megatron's own, and gone back
-    behind it."""
-    of_saved = attached.progress.start_of_saved
-    return of_saved is not None and of_saved[1] == found
+        return stock.load(), stock.start_of(newest)
+    log.info("iteration %d is loaded: %s", step, attached.checkpoint.restored or "from storage")
+    return (step, attached.progress.flops), saved
 
 
 def checkpoint() -> Checkpoint | None:

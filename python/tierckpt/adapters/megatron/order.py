@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..shared_copy import Place
+from .start import Start
 
 PREFIX = "iter_"
 UNFINISHED = f"tmp-{PREFIX}"
@@ -37,7 +38,10 @@ class Order:
     content: Place
     """Of an Unwritten, in the shared memory."""
     found: int | None = None
-    """The iteration that the tracker file named when this start began. None: it has been replaced since."""
+    """The iteration that the tracker file named when this start began, if the training has gone back to an earlier one.
+    None: it has not, or has replaced the file since."""
+    start: Start | None = None
+    """Goes into the marker of the directory."""
 
     @property
     def directory(self) -> Path:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-LM's own checkpoint, as its load_checkpoint finds it."""
 
-import os
+import json
 from contextlib import nullcontext
 from typing import Any
 
 from ... import errors
 from ...core.checkpoint import Checkpoint
 from ...runtime.world import World
+from ..marked import text_of_mark
 from .arguments import asked_iteration
 from .order import directory_of
+from .start import Start
 from .stock_saves import StockSaves
-from .tracker import tracked
+from .tracker import found_in, tracked
 
 
 class StockLoad:
@@ -40,9 +42,20 @@ class StockLoad:
         """The same on every rank. Collective."""
         return max(world.gather(world.agreed(lambda: self._tracked() or 0)))
 
-    def found(self, world: World) -> tuple[str, int]:
-        """The directory, and the newest iteration in it. Collective."""
-        return os.path.abspath(self._dir or ""), self.newest(world)
+    def start_of(self, iteration: int) -> Start | None:
+        """The start that has written this iteration with storage_format framework; None for what Megatron has saved by
+        itself."""
+        if self._dir is None:
+            return None
+        try:
+            start: Start = json.loads(text_of_mark(directory_of(self._dir, iteration)) or "null")
+        except (OSError, ValueError):
+            return None  # then the training goes back once more, and says so
+        return start
+
+    def found(self, world: World) -> list[int] | None:
+        """What found_in says of the directory. Collective."""
+        return world.agreed(lambda: found_in(self._dir))
 
     def loads_all(self, world: World) -> bool:
         """Whether Megatron would load the optimizer, too. Collective."""
@@ -67,7 +80,7 @@ class StockLoad:
 
     def load_asked(self, iteration: int, world: World, checkpoint: Checkpoint) -> tuple[int, float]:
         """The iteration that --ckpt-step names, of which Tierckpt has no version. Raises NotFoundError if Megatron has
-        none either: it might start over then. Collective."""
+        none either, since it might start over then. Collective."""
         def look() -> None:
             if not self.has(iteration):
                 raise errors.NotFoundError(f"--ckpt-step {iteration}: nothing of this iteration is published, and "
@@ -79,9 +92,9 @@ class StockLoad:
         return loaded
 
     def load(self) -> tuple[int, float]:
-        """The newest, whatever --ckpt-step says."""
-        asked = asked_iteration(self._args)
-        if asked is None:
+        """The newest. --ckpt-step counts only for a training that begins with another one's checkpoint (--finetune)."""
+        asked = getattr(self._args, "ckpt_step", None)
+        if not asked or (asked_iteration(self._args) is None and not self._own):
             return self._load()
         self._args.ckpt_step = None
         try:

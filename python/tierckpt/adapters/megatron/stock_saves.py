@@ -27,6 +27,7 @@ from ..trained import STORAGE_TIMEOUT_S
 from . import unwritten, write_files
 from .arguments import asked_iteration
 from .order import Meeting, Order, Outcome, directory_of
+from .start import Start
 from .tracker import tracked
 from .write_process import WriteProcess
 
@@ -65,13 +66,25 @@ class StockSaves:
         self._sent_at = 0.0
         self._afterwards: list[Callable[[], object]] = []
         self._attempt = 0
-        self._found: int | None = world.agreed(lambda: tracked(args.save))
+        self._found: int | None = None
+        self._how_begun: Start | None = None
         self._store, self._host, self._port, self._token = _meeting_place(world)
         if world.rank == 0:
             _try("what is left of unfinished checkpoints stays",
                  lambda: write_files.delete_unfinished(Path(args.save)))
 
     # ---- save
+
+    def begin(self, start: Start, iteration: int) -> None:
+        """To be called before the first save, with the iteration from which the training continues."""
+        self._how_begun, named = start, None
+        if self._world.rank == 0:  # it replaces the file
+            try:
+                named = tracked(self._args.save)
+            except errors.IoError as error:
+                log.warning("if the training has gone back to an earlier iteration, Megatron may load a later one: %s",
+                            error)
+        self._found = named if named is not None and iteration < named else None
 
     def save(self, iteration: int, model: list[Any], optimizer: Any, scheduler: Any, flops: Any,
              save: Callable[[], object] | None = None) -> None:
@@ -87,7 +100,7 @@ class StockSaves:
         if place is not None and self._process is not None:
             self._afterwards = content.afterwards
             self._order = Order(os.path.abspath(self._args.save), iteration, self._token, self.keep, place,
-                                self._found)
+                                self._found, self._how_begun)
             self._sent_at = time.monotonic()
             self._process.send(self._order)
 
@@ -202,14 +215,18 @@ class StockSaves:
 
     def directory_to_load(self, load: str | None) -> str | None:
         """--save, if what is there is at least as late as in the directory that --load names; it was saved by this
-        training. Otherwise the latter. With --ckpt-step: --save, if it has that iteration. Collective."""
+        training. Otherwise the latter. With --ckpt-step the first of both that has this iteration. Collective."""
         asked = asked_iteration(self._args)
 
         def prefers_own() -> bool:
+            if _same(self._args.save, load):
+                return False
             if asked is not None and directory_of(self._args.save, asked).is_dir():
-                return not _same(self._args.save, load)
+                return True
+            if asked is not None and load is not None and directory_of(load, asked).is_dir():
+                return False
             own = tracked(self._args.save) or 0
-            return own > 0 and own >= self._other(load) and not _same(self._args.save, load)
+            return own > 0 and own >= self._other(load)
 
         return self._args.save if self._world.gather(self._world.agreed(prefers_own))[0] else load
 

@@ -24,10 +24,22 @@ def tracked(directory: str | None) -> int | None:
     return int(text) if text.isdigit() else 0
 
 
+def found_in(directory: str | None) -> list[int] | None:
+    """The iteration, and when it was written, in ns; None if there is none. Raises IoError."""
+    iteration = tracked(directory)
+    if directory is None or iteration is None:
+        return None
+    try:
+        return [iteration, Path(directory, NAME).stat().st_mtime_ns]
+    except OSError as error:
+        raise errors.IoError(f"{directory}/{NAME}: {error.strerror}") from error
+
+
 def track(directory: str, iteration: int, found: int | None = None) -> None:
-    """Lets Megatron load this iteration, unless it has saved a later one by itself meanwhile. `found`: what the file
-    named when this start began; that is replaced even if it is later, since the training has gone back behind it. The
-    file is replaced as a whole: what is left after a crash is the old one or the new one."""
+    """Lets Megatron load this iteration, unless Megatron itself has saved a later one in the meantime.
+
+    found: what the file named when this start began, if the training has gone back to an earlier iteration since: that
+    is replaced, too. The file is replaced as a whole: what is left after a crash is the old one or the new one."""
     now = tracked(directory) or 0
     if iteration > now or now == found:
         write_durably(Path(directory, NAME), lambda path: Path(path).write_text(str(iteration)))

@@ -5,6 +5,7 @@ These processes have a process group, over gloo. So Megatron's own code writes, 
 uses its groups. A directory has another name until it is complete and durable on all ranks."""
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -64,7 +65,7 @@ def _begin(order: Order) -> bool:
         raise errors.IoError(f"{order.directory} is there already, and Tierckpt has not made it: move it away if it is "
                              "not needed")
     make_directory(order.unfinished)
-    mark(order.unfinished)
+    mark(order.unfinished, "" if order.start is None else json.dumps(order.start))
     return False
 
 
