@@ -72,8 +72,8 @@ def _is_of_torch_in(directory: Path) -> bool:
 
 
 def present(path: str) -> str:
-    """The directory to load from what version_at and is_of_torch have found there: that of the path, or the one that a
-    save has moved aside, while the new one is not in its place."""
+    """The directory in which version_at and is_of_torch found the checkpoint: that of the path, or the one that a save
+    has moved aside, while the new one is not in its place."""
     if is_url(path):
         return path
     target = Path(os.path.realpath(path))
@@ -124,7 +124,7 @@ def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: C
     target = Path(os.path.realpath(path))  # a link stays, and its target is the directory
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clean_up(target)
+        _clean_up(target)  # also so that the names that are needed here are free
         made = _sibling(target, "new")
         made.mkdir()
         try:
@@ -144,8 +144,8 @@ def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: C
     try:
         _clean_up(target)
     except OSError as error:
-        log.warning("%s: the new checkpoint is there, but the one that it replaces cannot be deleted: %s. The next "
-                    "save tries again", path, error)
+        log.warning("%s: the new checkpoint is there, but the one that it replaces cannot be deleted: %s. Delete it "
+                    "before the next save of this id, which fails otherwise", path, error)
 
 
 def assemble(parts: list[str], path: str) -> None:
@@ -199,24 +199,24 @@ def _clean_up(target: Path) -> None:
 
 
 def _clear(replaced: Path, target: Path) -> None:
-    """Deletes a directory that was replaced, after its files of others have been moved to the new one. Another process
-    may do the same at the same time."""
+    """Deletes a directory that was replaced, after files that are not part of the checkpoint have been moved to the new
+    one. Another process may do the same at the same time."""
     names = []
     with contextlib.suppress(FileNotFoundError):
         names = os.listdir(replaced)
     for name in (_MANIFEST, _METADATA):
-        (replaced / name).unlink(missing_ok=True)  # it is no checkpoint any more, also if the rest stays
+        (replaced / name).unlink(missing_ok=True)  # it is no longer a checkpoint, even if the rest remains
     for name in names:
-        if _is_of_others(name) and not (target / name).exists():
+        if _is_foreign(name) and not (target / name).exists():
             target.mkdir(exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 os.rename(replaced / name, target / name)
     shutil.rmtree(replaced, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(replaced)  # says why anything is left
+        shutil.rmtree(replaced)  # raises if anything is left
 
 
-def _is_of_others(name: str) -> bool:
+def _is_foreign(name: str) -> bool:
     """NFS gives a file that is deleted while it is open a name .nfs..., and deletes it when it is closed."""
     return not _is_part_of_a_checkpoint(name) and not name.startswith(".nfs")
 

@@ -282,14 +282,14 @@ class Series:
         return newer or status.get("ranks") == self.world.size
 
     def _may_attach_for(self, name: Named, status: dict[str, Any] | None) -> bool:
-        """True, for an id that is not on storage, unless trainers of its series are alive: their job is not taken from
-        them. Then raises ExistsError if their memory has this id, else NotFoundError."""
+        """True, for an id that is not on storage, unless trainers of its series are alive: their job is not taken
+        over. Then raises ExistsError if their memory has this id, else NotFoundError."""
         if status is None or not status.get("trainers"):
             return True
         newest = max(control.version_of(status, "committed"), control.version_of(status, "held"))
         if newest != NO_VERSION and name.number in (None, newest.step):
             raise errors.ExistsError(f"{name.path} is not on storage: step {newest.step} of it is in the memory of "
-                                     f"trainers of {name.series} that are alive. Load it after they have ended, or "
+                                     f"trainers of {name.series} that are alive. Load it after they have ended or "
                                      "have saved it to storage")
         raise errors.NotFoundError(f"nothing was saved as {name.path}: there is no checkpoint there, and trainers of "
                                    f"{name.series} are alive, whose memory has "
@@ -338,7 +338,7 @@ class Series:
 class DirectoryReader(StorageReader):
     """Reads a directory with a checkpoint, which a save of another program may replace at any time."""
 
-    _ATTEMPTS = 3  # each fails only if a save moves directories just then
+    _ATTEMPTS, _PAUSE_S = 5, 0.2  # an attempt fails only if a save moves directories just then
 
     def __init__(self, path: str, scope: str = "") -> None:
         super().__init__(path, scope=scope)
@@ -351,6 +351,9 @@ class DirectoryReader(StorageReader):
                 return super().read_metadata()
             except errors.NotFoundError as error:
                 fault = error
+            if dcp_directory.version_at(self._path) is None:
+                raise fault
+            time.sleep(self._PAUSE_S)
         raise errors.BusyError(f"{self._path} is being replaced by another program: load it again ({fault})") from fault
 
 
