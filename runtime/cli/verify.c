@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct findings {
-    json_t *bad;       /* texts: damage that is proved */
+    json_t *bad;       /* texts: proven damage */
     json_t *unchecked; /* texts: what could not be read, or was not found */
 };
 
@@ -182,13 +182,13 @@ static void verify_published(const struct cli *cli, struct verdict *verdict)
     json_free(answer);
 }
 
-/* must: there has to be an agent. */
+/* must: a missing agent is an error. */
 static void verify_memory(const struct cli *cli, bool must, struct verdict *verdict)
 {
     json_t *answer = NULL;
     struct error err;
     tck_status_t status = control_ask(&cli->config, "verify", NULL, CONTROL_MS, &answer, &err);
-    if (status == TCK_ERR_NOENT && !must) {
+    if ((status == TCK_ERR_NOENT || status == TCK_ERR_UNREACHABLE) && !must) {
         verdict->memory_absent = true; /* there is no memory here to verify */
         return;
     }
@@ -209,7 +209,7 @@ static const char *conclusion(const struct verdict *v)
 {
     bool bad = json_len(v->found.bad) > 0, unchecked = json_len(v->found.unchecked) > 0;
     if (bad && unchecked) {
-        return "damage was found: each line with BAD is one lost copy. What the lines with UNCHECKED name could not be "
+        return "damage was found: each line with BAD is one lost copy. Lines with UNCHECKED name what could not be "
                "checked";
     }
     if (unchecked) {

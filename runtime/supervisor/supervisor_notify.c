@@ -28,7 +28,7 @@ tck_status_t notify_bind(int dir_fd, int *fd_out, struct error *err)
     /* Through the directory's descriptor, since a path may be longer than an address allows. */
     snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" NOTIFY_SOCKET_NAME, dir_fd);
     mode_t saved_umask = umask(0177);
-    /* A message has its sender's credentials only if they are wanted when it is sent, which may be as soon as the
+    /* A message has its sender's credentials only if SO_PASSCRED is set when it is sent, which may be as soon as the
      * socket has its name. */
     int bound = setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
     if (bound == 0) {
