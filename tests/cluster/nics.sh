@@ -18,7 +18,7 @@ none_is_lost() { # WHEN
 # starts_at_first: the session is at the first address now, to which it returns if the agent needed longer to start.
 last_up() { sed -nE 's/.*node b is up at ([0-9.]+):.*/\1/p' "$(agent_log a)" | tail -1; }
 is_at_first() { [ "$(last_up)" = 10.77.0.2 ]; }
-starts_at_first() { wait_for 150 is_at_first || die "the first address is not used: $(last_up)"; }
+starts_at_first() { wait_for 400 is_at_first || die "the first address is not used: $(last_up)"; }
 ups() { grep -c "node $2 is up at $3:" "$(agent_log "$1")"; }
 is_up_at() { [ "$(ups "$1" "$2" "$3")" -gt "$4" ]; } # NODE PEER HOST MORE-THAN
 # switches_to HOST BREAK...: it breaks an address that is in use. Node a reaches b at this host of b, nobody counts as lost,
