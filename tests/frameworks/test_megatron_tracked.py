@@ -41,9 +41,9 @@ def test_weights_alone_are_not_loaded_over_torn_state(tmp_path, monkeypatch, arg
 
     attached = types.SimpleNamespace(
         load=fails, forget=lambda: None, load_published=lambda newest: None, world=World(0, 1, Oob()),
-        asked=None, begin=lambda iteration, found: None,
+        asked=None, begin=lambda iteration, found: None, torn=lambda: True,
         stock=types.SimpleNamespace(directory_to_load=lambda named: named),
-        checkpoint=types.SimpleNamespace(health=lambda: types.SimpleNamespace(records_torn=True)))
+        checkpoint=None)
     monkeypatch.setattr(easyckpt, "begin", lambda: types.SimpleNamespace(attach=lambda *_: attached))
     monkeypatch.setattr(easyckpt, "arguments", lambda: types.SimpleNamespace(load=str(tmp_path), **arguments))
     monkeypatch.setattr(easyckpt.StockLoad, "load_for", lambda self, checkpoint: (120, 0))

@@ -199,6 +199,10 @@ class _Attached:
         self._drawn = None if step is None else self._generators()
         return step
 
+    def torn(self) -> bool:
+        """Whether a load has failed while it copied, on any rank. Collective."""
+        return any(self.world.gather(self.checkpoint.health().records_torn))
+
     def all_ranks(self, test: Callable[[], bool]) -> bool:
         """Whether it is true on all. Collective."""
         return all(self.world.gather(self.world.agreed(test)))
@@ -450,10 +454,11 @@ def _load_asked(attached: _Attached, stock: StockLoad, asked: int, concat: bool)
     try:
         step = attached.load(asked)
     except (errors.LayoutError, errors.UnrecoverableError) as error:
+        torn = attached.torn()
         step = attached.load_published(0, asked) if concat else None
         if step is None and not attached.all_ranks(lambda: stock.has(asked)):
             raise type(error)(f"--ckpt-step {asked}: {error}, and {stock.absence(asked)}") from error
-        if step is None and attached.checkpoint.health().records_torn and not stock.loads_all(attached.world):
+        if step is None and torn and not stock.loads_all(attached.world):
             raise
         if step is None:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
@@ -471,7 +476,7 @@ def _load_newest(attached: _Attached, stock: StockLoad, concat: bool,
         step = attached.load()
     except (errors.LayoutError, errors.UnrecoverableError) as error:
         # After a load that failed while it copied, weights alone would leave an optimizer with parts of several states.
-        eligible = not attached.checkpoint.health().records_torn or stock.loads_all(attached.world)
+        eligible = not attached.torn() or stock.loads_all(attached.world)
         if eligible and attached.stock is not None and newest > 0:
             log.warning("Megatron's own checkpoint is loaded: %s", error)
             attached.forget()

@@ -2,6 +2,7 @@
 """Megatron-LM's own checkpoint, as its load_checkpoint finds it."""
 
 import json
+import logging
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,6 +15,8 @@ from .order import directory_of
 from .start import Start
 from .stock_saves import StockSaves
 from .tracker import found_in, tracked
+
+log = logging.getLogger("tierckpt")
 
 
 class StockLoad:
@@ -47,10 +50,13 @@ class StockLoad:
         itself."""
         if self._dir is None:
             return None
+        directory = directory_of(self._dir, iteration)
         try:
-            start: Start = json.loads(text_of_mark(directory_of(self._dir, iteration)) or "null")
-        except (OSError, ValueError):
-            return None  # then the training goes back once more, and says so
+            start: Start = json.loads(text_of_mark(directory) or "null")
+        except (OSError, ValueError) as error:
+            log.warning("%s: its marker cannot be read, so it counts as saved by another training: %s", directory,
+                        error)
+            return None
         return start
 
     def found(self, world: World) -> list[int] | None:
