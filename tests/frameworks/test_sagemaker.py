@@ -8,6 +8,8 @@ import os
 import random
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ import models
 import tierckpt
 import tierckpt.dcp
 import tierckpt.sagemaker as sm
-from harness import Job, die, run
+from harness import TIMEOUT_S, Job, die, run
 
 NURSERY = "test_sagemaker"
 STEPS = 6
@@ -139,6 +141,63 @@ def test_lost_node_is_restored_from_its_replica(tmp_path, site, nursery, uninter
     assert_same(resumed, [*uninterrupted, *uninterrupted])
     fewer = run(tmp_path, "test_sagemaker:train", world=2, to=STEPS + 1, **job)
     assert [rank[0] for rank in fewer] == [STEPS] * 2
+
+
+def appears(file):
+    deadline = time.monotonic() + TIMEOUT_S
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file} does not appear"
+        time.sleep(0.02)
+
+
+def local_ids(rank, directory):
+    return [f"{directory}/step-{step}/tp0_fsdp{rank}" for step in range(6)]
+
+
+def found_in(checkpoint_id):
+    state = {"w": torch.zeros(5)}
+    sm.load(state, checkpoint_id=checkpoint_id)
+    return state["w"].unique().tolist()
+
+
+def saved_beside(rank, world, config, directory):
+    """Saves, waits for the loads of another program, and goes on saving."""
+    sm.configure(config=config)
+    ids = local_ids(rank, directory)
+    for step in (1, 2, 3):
+        sm.save({"w": torch.full((5,), float(step))}, checkpoint_id=ids[step])
+    dist.barrier()
+    Path(directory, f"saved.{rank}").touch()
+    appears(Path(directory, "loaded"))
+    sm.save({"w": torch.full((5,), 5.0)}, checkpoint_id=ids[5])
+    return found_in(ids[5])
+
+
+def loaded_beside(rank, world, config, directory):
+    """What loads of the same ids give or raise. The job would be theirs to take over."""
+    sm.configure(config=config, overrides={"takeover": "on"})
+    said = []
+    for one in local_ids(rank, directory)[2:5]:
+        try:
+            said.append(found_in(one))
+        except tierckpt.Error as error:
+            said.append(f"{type(error).__name__} {error}")
+    return said
+
+
+def test_loads_beside_living_trainers_leave_them_alone(tmp_path, site, nursery):
+    arguments = {"world": 2, "directory": str(site.dir), "config": {**site.config, "save_storage_interval": 2}}
+    with Job(tmp_path, "test_sagemaker:saved_beside", nursery=nursery, **arguments) as living:
+        for rank in range(2):
+            appears(site.dir / f"saved.{rank}")
+        ranks = run(tmp_path, "test_sagemaker:loaded_beside", nursery=nursery, **arguments)
+        (site.dir / "loaded").touch()
+        assert living.results() == [[5.0]] * 2
+    for on_storage, in_memory, never_saved in ranks:
+        assert on_storage == [2.0]
+        assert in_memory.startswith("ExistsError ") and "/step-3/tp0_fsdp" in in_memory
+        assert "is not on storage: step 3 of it is in the memory of trainers" in in_memory
+        assert never_saved.startswith("NotFoundError nothing was saved as ") and "/step-4/tp0_fsdp" in never_saved
 
 
 def sharded(rank, world, config, directory, reference):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from torch.distributed import ProcessGroup
@@ -76,6 +77,14 @@ def _device(path: str) -> int:
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return os.stat(path).st_dev
+
+
+class Memory(IntEnum):
+    """What the agents are to a load, as one rank knows it. Of all ranks the greatest counts."""
+
+    HAS_NOTHING = 0
+    MAY_HAVE_IT = 1
+    IN_USE = 2  # by trainers that are alive, from which an attach would take the job
 
 
 @dataclass(frozen=True)
@@ -244,13 +253,13 @@ class Series:
     def _look(self, name: Named) -> _Found:
         if name.in_bucket:
             version = self.in_bucket(name)
-            return _Found(version, ask_memory=self._memory_may_have_it(name, version))
+            return _Found(version, ask_memory=self._memory_for(name, version) == Memory.MAY_HAVE_IT)
         if dcp_directory.is_of_torch(name.path):
             return _Found(of_torch=True)
         job, version = dcp_directory.version_at(name.path) or (self._keys["job"], NO_VERSION)
         # A directory with another step than its number was moved there, so memory has something else under this id.
         own = job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
-        return _Found(version, ask_memory=own and self._memory_may_have_it(name, version))
+        return _Found(version, ask_memory=own and self._memory_for(name, version) == Memory.MAY_HAVE_IT)
 
     def in_bucket(self, name: Named) -> Version:
         """The newest version of an id that is published there; NO_VERSION if there is none."""
@@ -260,32 +269,32 @@ class Series:
         except errors.NotFoundError:
             return NO_VERSION
 
-    def _memory_may_have_it(self, name: Named, version: Version) -> bool:
+    def _memory_for(self, name: Named, version: Version) -> Memory:
         """Whether to ask for more than the version that the directory has, and to attach if this series is not. Raises
         as _may_attach_for."""
         if self.tiers.attached:
-            return True
+            return Memory.MAY_HAVE_IT
         if not is_begun(self._keys):
-            return False  # nothing of this series was saved, nor begun
+            return Memory.HAS_NOTHING  # nothing of this series was saved, nor begun
         status = self._status()
         if version == NO_VERSION:
-            return self._may_attach_for(name, status)
+            self._may_attach_for(name, status)
+            return Memory.MAY_HAVE_IT
         committed = control.version_of(status, "committed")
         newer = committed > version and name.number in (None, committed.step)
         if status is not None and status.get("trainers"):
             log.log(logging.WARNING if newer else logging.INFO, "trainers of %s are alive: step %d is loaded from its "
                     "directory%s", name.series, version.step,
                     f", although step {committed.step} in memory is newer" if newer else "")
-            return False
-        if status is None or not self.always_to_storage:
-            return not self.always_to_storage
-        return newer or status.get("ranks") == self.world.size
+            return Memory.IN_USE
+        of_these_ranks = status is not None and (newer or status.get("ranks") == self.world.size)
+        return Memory.MAY_HAVE_IT if of_these_ranks or not self.always_to_storage else Memory.HAS_NOTHING
 
-    def _may_attach_for(self, name: Named, status: dict[str, Any] | None) -> bool:
-        """True, for an id that is not on storage, unless trainers of its series are alive: their job is not taken
-        over. Then raises ExistsError if their memory has this id, else NotFoundError."""
+    def _may_attach_for(self, name: Named, status: dict[str, Any] | None) -> None:
+        """For an id that is not on storage. Trainers of its series that are alive keep their job: then raises
+        ExistsError if their memory has this id, else NotFoundError."""
         if status is None or not status.get("trainers"):
-            return True
+            return
         newest = max(control.version_of(status, "committed"), control.version_of(status, "held"))
         if newest != NO_VERSION and name.number in (None, newest.step):
             raise errors.ExistsError(f"{name.path} is not on storage: step {newest.step} of it is in the memory of "

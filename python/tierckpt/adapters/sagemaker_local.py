@@ -22,7 +22,7 @@ from . import dcp_directory
 from .dcp import StorageReader
 from .dcp_functions import program
 from .dcp_ids import Named, of_all_shards
-from .dcp_series import Series, Settings, Stored, is_begun
+from .dcp_series import Memory, Series, Settings, Stored
 
 
 def series_of(name: Named, group: ProcessGroup | None) -> "LocalSeries":
@@ -102,8 +102,8 @@ class LocalSeries(Series):
         if any(one.of_torch for one in found):
             return found
         newest = max(one.version for one in found)
-        begun = self.world.gather(self.world.agreed(lambda: self._is_begun(name)))
-        if any(begun) and self._tiers_have_it(state_dict, name, newest):
+        memory = self.world.gather(self.world.agreed(lambda: self._memory_here(name, newest)))
+        if max(memory) == Memory.MAY_HAVE_IT and self._tiers_have_it(state_dict, name, newest):
             return []
         if newest == NO_VERSION:
             raise errors.NotFoundError(f"nothing was saved as {name.path}: no rank has a checkpoint there, and there "
@@ -122,11 +122,11 @@ class LocalSeries(Series):
         found = dcp_directory.version_at(name.path)
         return Stored(dcp_directory.is_of_torch(name.path), found[1] if found else NO_VERSION, name.path)
 
-    def _is_begun(self, name: Named) -> bool:
-        """Whether this series has saved here, and the directory of the id, if there is one, was not moved there."""
+    def _memory_here(self, name: Named, newest: Version) -> Memory:
+        """As this rank and the agent of its node know it. A directory of another job was moved to this id."""
         job, version = dcp_directory.version_at(name.path) or (self._keys["job"], NO_VERSION)
-        return (job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
-                and is_begun(self._keys))
+        own = job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
+        return self._memory_for(name, newest) if own else Memory.HAS_NOTHING
 
     def _tiers_have_it(self, state_dict: Mapping[str, Any], name: Named, newest: Version) -> bool:
         self._attach(state_dict)
