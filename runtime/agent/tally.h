@@ -34,7 +34,8 @@ struct tally {
     uint64_t saving_since_ms; /* clock_ms */
     uint64_t commit_ms;       /* the shortest time from a save until it was committed; 0: none was */
     uint64_t restarts;        /* terms that followed one on this node, and had all of its agents */
-    uint64_t nodes_replaced;  /* agents of such a term that the next one did not have */
+    uint64_t node_losses;     /* terms that did not have one of these agents */
+    uint64_t several_losses;  /* and that did not have several of them */
     uint64_t node_ms;         /* the time of all nodes in the terms before this one */
     uint64_t joined_ms;       /* clock_ms; when this one was joined; 0: none was */
 };
@@ -82,8 +83,9 @@ static inline void tally_joined(struct tally *tally, const struct world *before,
     }
     tally->node_ms = tally_node_ms(tally, before->node_count, now_ms);
     tally->joined_ms = now_ms;
-    tally->nodes_replaced += replaced;
     tally->restarts += replaced == 0;
+    tally->node_losses += replaced == 1;
+    tally->several_losses += replaced > 1;
 }
 
 /* Notes since when the drain of this decision is under way, and how long the one before it took. */

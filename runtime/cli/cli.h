@@ -22,7 +22,7 @@ struct cli_export {
 
 /* The options of `tierckpt tune`; 0: not given. */
 struct cli_tune {
-    uint64_t node_hours, process_hours, memory_hours;
+    uint64_t process_hours, node_hours, several_hours, all_hours;
     bool why;
 };
 

@@ -39,7 +39,7 @@ static const struct {
     {"stop", cli_stop, 0, false, "f",
      "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
     {"top", cli_top, 0, false, "", "the status of the job, renewed each second, with rates (q: quit)"},
-    {"tune", cli_tune, 0, false, "npLy", "the intervals that cost the running training least"},
+    {"tune", cli_tune, 0, false, "npgly", "the intervals that cost the running training least"},
     {"doctor", cli_doctor, 0, true, "R",
      "check this machine, and launcher settings that are known to break recovery (--network: and measure how fast\n"
      "           the agent sends to the other nodes)"},
@@ -80,7 +80,7 @@ static void usage(FILE *to)
         "tune:\n"
         "  --why               how that was computed, and what other intervals and fewer copies would cost\n"
         "  --node-mtbf HOURS, --process-mtbf HOURS   the mean time between failures of one node, and of its programs\n"
-        "  --memory-mtbf HOURS   the mean time between losses that memory does not survive\n"
+        "  --several-mtbf HOURS, --all-mtbf HOURS    of one node together with another, and of all nodes at once\n"
         "\n"
         "Exit status: 0 the answer is good, 1 it is not, 2 wrong usage.\n",
         to);
@@ -125,8 +125,10 @@ static int take_tune(struct cli_tune *tune, int option)
         return take_hours("--node-mtbf", &tune->node_hours);
     case 'p':
         return take_hours("--process-mtbf", &tune->process_hours);
-    case 'L':
-        return take_hours("--memory-mtbf", &tune->memory_hours);
+    case 'g':
+        return take_hours("--several-mtbf", &tune->several_hours);
+    case 'l':
+        return take_hours("--all-mtbf", &tune->all_hours);
     case 'y':
         tune->why = true;
         return 0;
@@ -224,7 +226,8 @@ static int take(struct cli *cli, struct arguments *a, int option)
         return 1;
     case 'n':
     case 'p':
-    case 'L':
+    case 'g':
+    case 'l':
     case 'y':
         return take_tune(&cli->tune, option);
     default:
@@ -261,7 +264,8 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
                                             {"names", required_argument, NULL, 'a'},
                                             {"node-mtbf", required_argument, NULL, 'n'},
                                             {"process-mtbf", required_argument, NULL, 'p'},
-                                            {"memory-mtbf", required_argument, NULL, 'L'},
+                                            {"several-mtbf", required_argument, NULL, 'g'},
+                                            {"all-mtbf", required_argument, NULL, 'l'},
                                             {"why", no_argument, NULL, 'y'},
                                             {NULL, 0, NULL, 0}};
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread */
@@ -281,12 +285,12 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
     static const struct {
         char letter;
         const char *name;
-    } special[] = {{'s', "--step"},    {'k', "--keep"},       {'d', "--dry-run"},      {'w', "--wait"},
-                   {'S', "--set"},     {'m', "--markdown"},   {'f', "--force"},        {'V', "--version-dir"},
-                   {'M', "--memory"},  {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
-                   {'I', "--include"}, {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"},
-                   {'a', "--names"},   {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'L', "--memory-mtbf"},
-                   {'y', "--why"},     {'R', "--network"}};
+    } special[] = {{'s', "--step"},     {'k', "--keep"},       {'d', "--dry-run"},      {'w', "--wait"},
+                   {'S', "--set"},      {'m', "--markdown"},   {'f', "--force"},        {'V', "--version-dir"},
+                   {'M', "--memory"},   {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
+                   {'I', "--include"},  {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"},
+                   {'a', "--names"},    {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'g', "--several-mtbf"},
+                   {'l', "--all-mtbf"}, {'y', "--why"},        {'R', "--network"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] &&
             strchr(commands[command].options, special[i].letter) == NULL) {

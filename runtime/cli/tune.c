@@ -14,6 +14,7 @@ struct tuning {
     struct tune_counts counts;
     struct tune_advice now, advice; /* now: 0 steps if an interval is a time, or if nothing is saved there */
     uint64_t saves;
+    uint32_t copies; /* advised */
     double now_overhead;
 };
 
@@ -32,9 +33,10 @@ static struct tune_failures failures_of(const struct cli *cli, const struct tune
 {
     struct tune_failures assumed = tune_assumed((uint32_t)nodes, cli->config.copies);
     struct tune_failures out = tune_counted(&assumed, counts);
-    give(&out.node, cli->tune.node_hours);
     give(&out.process, cli->tune.process_hours);
-    give(&out.memory, cli->tune.memory_hours);
+    give(&out.node, cli->tune.node_hours);
+    give(&out.several, cli->tune.several_hours);
+    give(&out.all, cli->tune.all_hours);
     return out;
 }
 
@@ -54,7 +56,8 @@ static tck_status_t measure(const struct cli *cli, const json_t *status, struct 
     t->costs.stall = ns(training, "stall_ns") / (double)t->saves;
     t->costs.commit = (double)number_of(training, "commit_ms") / 1e3;
     t->counts = (struct tune_counts){.restarts = number_of(training, "restarts"),
-                                     .nodes = number_of(training, "nodes_replaced"),
+                                     .nodes = number_of(training, "node_losses"),
+                                     .several = number_of(training, "several_losses"),
                                      .node_seconds = (double)number_of(training, "node_ms") / 1e3};
     t->failures = failures_of(cli, &t->counts, nodes);
     return TCK_OK;
@@ -63,6 +66,7 @@ static tck_status_t measure(const struct cli *cli, const json_t *status, struct 
 static void advise(struct tuning *t)
 {
     t->advice = tune_advise(&t->costs, &t->failures);
+    t->copies = tune_copies(&t->costs, &t->failures);
     t->now.survived = t->advice.survived;
     t->now.lost = t->advice.lost;
     t->now_overhead = t->now.mem_steps != 0 && t->now.storage_steps != 0 ? tune_overhead(&t->costs, &t->now) : 0;
@@ -74,6 +78,7 @@ static json_t *answer_of(const struct tuning *t)
     json_add_bool(json, "ok", true);
     json_add_u64(json, "save_mem_interval", t->advice.mem_steps);
     json_add_u64(json, "save_storage_interval", t->advice.storage_steps);
+    json_add_u64(json, "copies", t->copies);
     json_add_u64(json, "overhead_ppm", (uint64_t)(1e6 * tune_overhead(&t->costs, &t->advice)));
     json_add_u64(json, "overhead_now_ppm", (uint64_t)(1e6 * t->now_overhead));
     return json;
@@ -95,14 +100,15 @@ static void print_measured(const struct tuning *t)
 static void print_failures(const struct tuning *t)
 {
     const struct tune_failures *f = &t->failures;
-    printf("Counted in %.3g hours of %u nodes: %" PRIu64 " restarts with the same nodes, and %" PRIu64
-           " nodes that were replaced.\n",
-           t->counts.node_seconds / HOUR_S / f->nodes, f->nodes, t->counts.restarts, t->counts.nodes);
+    printf("Counted in %.3g hours of %u nodes: %" PRIu64 " restarts with the same nodes, %" PRIu64
+           " after which one node was replaced, and\n%" PRIu64 " after which several were.\n",
+           t->counts.node_seconds / HOUR_S / f->nodes, f->nodes, t->counts.restarts, t->counts.nodes,
+           t->counts.several);
     printf(
-        "With what is assumed of large clusters, the software of a node fails every %.0f hours (--process-mtbf), its "
-        "hardware every\n%.0f (--node-mtbf), and the memory of a shard and of its %u copies is lost every %.0f hours "
-        "(--memory-mtbf).\n",
-        f->process / HOUR_S, f->node / HOUR_S, f->copies - 1, f->memory / HOUR_S);
+        "With what is assumed of large clusters, the software of a node fails every %.0f hours (--process-mtbf), the "
+        "node every\n%.0f (--node-mtbf), and it fails together with another one every %.0f (--several-mtbf). That all "
+        "nodes fail at once\nis assumed: every %.0f hours (--all-mtbf).\n",
+        f->process / HOUR_S, f->node / HOUR_S, f->several / HOUR_S, f->all / HOUR_S);
 }
 
 static void print_alternative(const struct tuning *t, const char *what, const struct tune_advice *at)
@@ -114,18 +120,20 @@ static void print_alternative(const struct tuning *t, const char *what, const st
 /* What the training would lose otherwise, in the same failures. */
 static void print_alternatives(const struct tuning *t)
 {
-    struct tune_failures single = t->failures;
     struct tune_advice often = t->advice, seldom = t->advice;
     often.mem_steps = (often.mem_steps + 3) / 4;
     seldom.mem_steps *= 4;
     seldom.storage_steps *= 4;
-    single.copies = 1;
-    struct tune_advice alone = tune_advise(&t->costs, &single);
     printf("\nStalls and lost work, by the intervals of saves to memory and to storage:\n");
     print_alternative(t, "advised", &t->advice);
     print_alternative(t, "memory four times as often", &often);
     print_alternative(t, "both four times as seldom", &seldom);
-    print_alternative(t, "copies 1, its best intervals", &alone);
+    for (uint32_t copies = 1; copies <= TUNE_COPIES_MAX && copies <= t->failures.nodes; copies++) {
+        struct tune_advice best = tune_advise_copies(&t->costs, &t->failures, copies);
+        char what[64];
+        snprintf(what, sizeof(what), "copies %u, its best intervals", copies);
+        print_alternative(t, what, &best);
+    }
 }
 
 static void print_why(const struct tuning *t)
@@ -142,6 +150,22 @@ static void print_why(const struct tuning *t)
     print_alternatives(t);
 }
 
+static void print_copies(const struct tuning *t)
+{
+    struct tune_advice best = tune_advise_copies(&t->costs, &t->failures, t->copies);
+    double share = 100 * tune_overhead(&t->costs, &best);
+    if (t->failures.nodes == 1) {
+        return;
+    }
+    if (t->copies == t->failures.copies) {
+        printf("copies = %u is right: others would use more memory for less than 0.1 %% of the time, or lose more.\n",
+               t->copies);
+    } else {
+        printf("With copies = %u instead of %u, from the next start on, that would be %.3g %%%s.\n", t->copies,
+               t->failures.copies, share, t->copies < t->failures.copies ? ", with less memory" : "");
+    }
+}
+
 static void print_advice(const struct tuning *t)
 {
     printf("save_mem_interval     %-8" PRIu64 " every %.3g s\n", t->advice.mem_steps,
@@ -153,8 +177,9 @@ static void print_advice(const struct tuning *t)
         printf("; at the present intervals, %" PRIu64 " and %" PRIu64 ", they take %.3g %%", t->now.mem_steps,
                t->now.storage_steps, 100 * t->now_overhead);
     }
-    printf(".\n`tierckpt config --set save_mem_interval=%" PRIu64
-           "` changes it while the job runs; \"auto\" in place of "
+    printf(".\n");
+    print_copies(t);
+    printf("`tierckpt config --set save_mem_interval=%" PRIu64 "` changes it while the job runs; \"auto\" in place of "
            "the number follows\nwhat is measured. --why explains this.\n",
            t->advice.mem_steps);
 }

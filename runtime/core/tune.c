@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The intervals that cost a training least. */
+ * The intervals that cost a training least, and how many copies are worth their memory. */
 #include "core/tune.h"
 
 #include <math.h>
 
 #define STEPS_MAX     1000000000.0
 #define HOUR_S        3600.0
-#define NODE_HOURS    7400
 #define PROCESS_HOURS 43000
-#define MEMORY_HOURS  2000
+#define NODE_HOURS    8200
+#define SEVERAL_HOURS 75000
+#define ALL_HOURS     2000
+#define AT_ONCE       2     /* nodes that fail together if several do */
+#define COPY_WORTH    0.001 /* of the time */
 /* So much of the time storage may be busy with drains: the rest is for retries, for restores, and for other jobs. */
 #define STORAGE_SHARE 0.5
 #define COPY_SHARE    0.5 /* the same of the network and copies */
@@ -30,14 +33,21 @@ struct tune_failures tune_assumed(uint32_t nodes, uint32_t copies)
                                   .copies = copies,
                                   .process = PROCESS_HOURS * HOUR_S,
                                   .node = NODE_HOURS * HOUR_S,
-                                  .memory = MEMORY_HOURS * HOUR_S};
+                                  .several = SEVERAL_HOURS * HOUR_S,
+                                  .all = ALL_HOURS * HOUR_S};
+}
+
+static double counted(double assumed, uint64_t count, const struct tune_counts *counts)
+{
+    return (assumed + counts->node_seconds) / (1 + (double)count);
 }
 
 struct tune_failures tune_counted(const struct tune_failures *assumed, const struct tune_counts *counts)
 {
     struct tune_failures out = *assumed;
-    out.process = (assumed->process + counts->node_seconds) / (1 + (double)counts->restarts);
-    out.node = (assumed->node + counts->node_seconds) / (1 + (double)counts->nodes);
+    out.process = counted(assumed->process, counts->restarts, counts);
+    out.node = counted(assumed->node, counts->nodes, counts);
+    out.several = counted(assumed->several, counts->several, counts);
     return out;
 }
 
@@ -68,10 +78,23 @@ static uint64_t storage_advice(const struct tune_costs *costs, uint64_t most, ui
     return up <= most ? up : down > 0 ? down : unit;
 }
 
+/* The probability that nodes which fail together have all copies of a shard, if they are any nodes: at most the sum
+ * over the shards of all nodes, each of which has its copies on `copies` of them. */
+static double all_copies_lost(const struct tune_failures *failures)
+{
+    double lost = failures->nodes;
+    for (uint32_t i = 0; i < failures->copies && i < failures->nodes; i++) {
+        lost *= i < AT_ONCE ? (double)(AT_ONCE - i) / (failures->nodes - i) : 0;
+    }
+    return lost < 1 ? lost : 1;
+}
+
 static struct tune_advice rates_of(const struct tune_failures *failures)
 {
-    double nodes = failures->nodes, of_nodes = nodes / failures->node;
-    struct tune_advice out = {.survived = nodes / failures->process, .lost = 1 / failures->memory};
+    double nodes = failures->nodes, of_nodes = nodes / failures->node, of_several = nodes / failures->several;
+    double lost = all_copies_lost(failures);
+    struct tune_advice out = {.survived = nodes / failures->process + of_several * (1 - lost),
+                              .lost = 1 / failures->all + of_several * lost};
     *(failures->copies > 1 ? &out.survived : &out.lost) += of_nodes;
     return out;
 }
@@ -82,6 +105,38 @@ struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune
     out.mem_steps = mem_advice(costs, &out);
     out.storage_steps = storage_advice(costs, UINT64_MAX, out.mem_steps);
     return out;
+}
+
+/* Copies are made one beside the other through the same network. How long they take is not known if none were made. */
+static struct tune_costs with_copies(const struct tune_costs *costs, uint32_t measured, uint32_t copies)
+{
+    struct tune_costs out = *costs;
+    out.commit = measured > 1 ? costs->commit * (copies - 1) / (measured - 1) : costs->commit;
+    return out;
+}
+
+struct tune_advice tune_advise_copies(const struct tune_costs *costs, const struct tune_failures *failures,
+                                      uint32_t copies)
+{
+    struct tune_failures at = *failures;
+    struct tune_costs scaled = with_copies(costs, failures->copies, copies);
+    at.copies = copies;
+    return tune_advise(&scaled, &at);
+}
+
+uint32_t tune_copies(const struct tune_costs *costs, const struct tune_failures *failures)
+{
+    uint32_t most = failures->nodes < TUNE_COPIES_MAX ? failures->nodes : TUNE_COPIES_MAX, copies = 1;
+    double overhead[TUNE_COPIES_MAX], least = HUGE_VAL;
+    for (uint32_t c = 1; c <= most; c++) {
+        struct tune_advice advice = tune_advise_copies(costs, failures, c);
+        overhead[c - 1] = tune_overhead(costs, &advice);
+        least = overhead[c - 1] < least ? overhead[c - 1] : least;
+    }
+    while (copies < most && overhead[copies - 1] > least + COPY_WORTH) {
+        copies++;
+    }
+    return copies;
 }
 
 static uint64_t steps_in(double seconds, double step)

@@ -23,14 +23,16 @@ struct tune_costs {
 struct tune_failures {
     uint32_t nodes, copies;
     double process; /* of one node's processes: its memory survives */
-    double node;    /* of one node: its memory is lost, and the copies on other nodes survive */
-    double memory;  /* of so much at once that memory does not survive */
+    double node;    /* of one node alone: its memory is lost */
+    double several; /* of one node together with another one, as when a switch fails that both are connected to */
+    double all;     /* of all nodes of the job at once */
 };
 
-/* What has been counted in the running job. */
+/* What has been counted in the running job. Losses of all nodes are not, since no agent survives them. */
 struct tune_counts {
     uint64_t restarts; /* starts that found every node with its memory */
-    uint64_t nodes;    /* that were replaced */
+    uint64_t nodes;    /* starts for which one node was replaced */
+    uint64_t several;  /* and for which more were */
     double node_seconds;
 };
 
@@ -39,9 +41,11 @@ struct tune_advice {
     double survived, lost;             /* failures per second that memory survives, and that it does not */
 };
 
+#define TUNE_COPIES_MAX 4
+
 /* The mean times of a large cluster: per node of 8 GPUs, from 419 unexpected interruptions in 54 days on 2,048 nodes
- * ("The Llama 3 Herd of Models", arXiv 2407.21783, table 5): 61 were due to software, 358 to nodes and what belongs to
- * them. How often memory does not survive is an assumption. */
+ * ("The Llama 3 Herd of Models", arXiv 2407.21783, table 5): 61 were due to software, 35 to switches and cables, which
+ * may take several nodes, and 323 to nodes and what belongs to them. How often all nodes fail is an assumption. */
 struct tune_failures tune_assumed(uint32_t nodes, uint32_t copies);
 
 /* The mean times in which both the assumed ones and what was counted have their share: each assumed time counts as one
@@ -49,6 +53,12 @@ struct tune_failures tune_assumed(uint32_t nodes, uint32_t copies);
 struct tune_failures tune_counted(const struct tune_failures *assumed, const struct tune_counts *counts);
 
 struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune_failures *failures);
+/* The same with another number of copies than in `failures`, with which `costs` was measured. */
+struct tune_advice tune_advise_copies(const struct tune_costs *costs, const struct tune_failures *failures,
+                                      uint32_t copies);
+/* How many copies of each shard there should be, 1 the rank's own: the fewest, up to TUNE_COPIES_MAX, with which the
+ * share below is at most a thousandth of the time above the least. The memory of another copy is not worth that. */
+uint32_t tune_copies(const struct tune_costs *costs, const struct tune_failures *failures);
 /* The share of the time that saves and lost work take at these intervals. */
 double tune_overhead(const struct tune_costs *costs, const struct tune_advice *at);
 

@@ -332,7 +332,8 @@ static json_t *training_json(const struct report *r)
     json_add_u64(json, "stall_ns", r->trainers.stalls.total_ns);
     json_add_u64(json, "commit_ms", r->tally.commit_ms);
     json_add_u64(json, "restarts", r->tally.restarts);
-    json_add_u64(json, "nodes_replaced", r->tally.nodes_replaced);
+    json_add_u64(json, "node_losses", r->tally.node_losses);
+    json_add_u64(json, "several_losses", r->tally.several_losses);
     json_add_u64(json, "node_ms", tally_node_ms(&r->tally, report_nodes(r), r->now_ms));
     json_add_u64(json, "save_mem_steps", r->save_mem_steps);
     json_add_u64(json, "save_storage_steps", r->save_storage_steps);

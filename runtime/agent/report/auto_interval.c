@@ -19,7 +19,8 @@ struct tune_costs auto_interval_costs(const struct report *r)
 struct tune_counts auto_interval_counts(const struct report *r)
 {
     return (struct tune_counts){.restarts = r->tally.restarts,
-                                .nodes = r->tally.nodes_replaced,
+                                .nodes = r->tally.node_losses,
+                                .several = r->tally.several_losses,
                                 .node_seconds = (double)tally_node_ms(&r->tally, report_nodes(r), r->now_ms) / 1e3};
 }
 

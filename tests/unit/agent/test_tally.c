@@ -47,20 +47,40 @@ Test(tally, a_start_with_the_same_agents_is_a_restart)
     cr_assert_eq(tally.restarts, 0);
     tally_joined(&tally, &first, &second, 5000);
     cr_assert_eq(tally.restarts, 1);
-    cr_assert_eq(tally.nodes_replaced, 0);
+    cr_assert_eq(tally.node_losses, 0);
+    cr_assert_eq(tally.several_losses, 0);
     cr_assert_eq(tally_node_ms(&tally, NODES, 6000), NODES * 5000);
 }
 
-Test(tally, agents_that_the_next_term_does_not_have_were_replaced)
+/* Of a term whose agents begin at `first`, followed by one whose agents begin at 100. */
+static struct tally replaced(uint64_t first)
 {
+    static struct node_info old_nodes[NODES];
     struct tally tally = {0};
-    static struct node_info old_nodes[NODES] = {{.agent_id = 98}, {.agent_id = 99}, {.agent_id = 100}};
     struct world next = world_of(2, 100), old = next;
+    for (uint32_t n = 0; n < NODES; n++) {
+        old_nodes[n].agent_id = first + n;
+    }
     old.term = 1;
     old.nodes = old_nodes;
     tally_joined(&tally, NULL, &old, 0);
     tally_joined(&tally, &old, &next, 1000);
-    cr_assert_eq(tally.nodes_replaced, 2);
+    return tally;
+}
+
+Test(tally, an_agent_that_the_next_term_does_not_have_was_a_node_that_was_lost)
+{
+    struct tally tally = replaced(99);
+    cr_assert_eq(tally.node_losses, 1);
+    cr_assert_eq(tally.several_losses, 0);
+    cr_assert_eq(tally.restarts, 0);
+}
+
+Test(tally, agents_that_the_next_term_does_not_have_were_lost_at_once)
+{
+    struct tally tally = replaced(98);
+    cr_assert_eq(tally.node_losses, 0);
+    cr_assert_eq(tally.several_losses, 1);
     cr_assert_eq(tally.restarts, 0);
 }
 

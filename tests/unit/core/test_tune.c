@@ -10,7 +10,7 @@
 #define DAY  (24 * HOUR)
 
 static const struct tune_failures rare = {
-    .nodes = 64, .copies = 2, .process = 500 * DAY, .node = 500 * DAY, .memory = 90 * DAY};
+    .nodes = 64, .copies = 2, .process = 500 * DAY, .node = 500 * DAY, .several = 5000 * DAY, .all = 90 * DAY};
 
 Test(tune, saves_at_every_step_if_that_costs_nothing)
 {
@@ -51,6 +51,44 @@ Test(tune, counts_a_lost_node_as_lost_memory_if_there_is_only_one_copy)
     cr_assert_gt(tune_advise(&costs, &failures).lost, 5 * lost);
 }
 
+Test(tune, counts_several_nodes_as_lost_memory_where_they_may_have_all_copies)
+{
+    const struct tune_costs costs = {.step = 1, .stall = 0.01, .drain = 10};
+    struct tune_failures failures = rare, never = rare;
+    never.several = INFINITY;
+    double all = tune_advise(&costs, &never).lost, of_several = failures.nodes / failures.several;
+    cr_assert_float_eq(tune_advise(&costs, &failures).lost - all, of_several * 2 / 63, 1e-3 * of_several,
+                       "64 pairs of 64 * 63 / 2 have both copies of a shard");
+    cr_assert_float_eq(tune_advise_copies(&costs, &failures, 3).lost, all, 1e-6 * all);
+    failures.nodes = never.nodes = 2;
+    cr_assert_float_eq(tune_advise(&costs, &failures).lost, tune_advise(&costs, &never).lost + 2 / failures.several,
+                       1e-6 * of_several, "two nodes that fail are all");
+}
+
+Test(tune, advises_the_fewest_copies_that_lose_little)
+{
+    const struct tune_costs costs = {.step = 1, .stall = 0.01, .commit = 0.5, .drain = 100};
+    struct tune_failures failures = rare;
+    failures.node = failures.several = 50000 * DAY;
+    cr_assert_eq(tune_copies(&costs, &failures), 1, "no node fails");
+    failures.node = 20 * DAY;
+    cr_assert_eq(tune_copies(&costs, &failures), 2, "nodes fail one by one");
+    failures.several = 2 * DAY;
+    cr_assert_eq(tune_copies(&costs, &failures), 3, "two nodes fail at once");
+    failures.nodes = 2;
+    failures.node = DAY;
+    cr_assert_eq(tune_copies(&costs, &failures), 2, "there is no third node");
+    failures.nodes = 1;
+    cr_assert_eq(tune_copies(&costs, &failures), 1, "there is no second node");
+}
+
+Test(tune, more_copies_take_longer_to_make)
+{
+    const struct tune_costs costs = {.step = 1, .stall = 1e-6, .commit = 5, .drain = 10};
+    cr_assert_eq(tune_advise_copies(&costs, &rare, 2).mem_steps, 10);
+    cr_assert_eq(tune_advise_copies(&costs, &rare, 3).mem_steps, 20);
+}
+
 Test(tune, saves_no_more_often_than_copies_are_made)
 {
     struct tune_costs costs = {.step = 1, .commit = 20};
@@ -66,11 +104,12 @@ Test(tune, what_is_counted_outweighs_what_is_assumed_as_it_grows)
     cr_assert_eq(tune_counted(&assumed, &none).node, assumed.node);
     struct tune_counts quiet = {.node_seconds = 99 * assumed.node};
     cr_assert_float_eq(tune_counted(&assumed, &quiet).node, 100 * assumed.node, 1);
-    struct tune_counts failing = {.nodes = 9, .restarts = 99, .node_seconds = 64 * DAY};
+    struct tune_counts failing = {.nodes = 9, .several = 1, .restarts = 99, .node_seconds = 64 * DAY};
     struct tune_failures counted = tune_counted(&assumed, &failing);
     cr_assert_float_eq(counted.node, (assumed.node + 64 * DAY) / 10, 1);
     cr_assert_float_eq(counted.process, (assumed.process + 64 * DAY) / 100, 1);
-    cr_assert_eq(counted.memory, assumed.memory);
+    cr_assert_float_eq(counted.several, (assumed.several + 64 * DAY) / 2, 1);
+    cr_assert_eq(counted.all, assumed.all);
     cr_assert_eq(counted.nodes, 64);
 }
 
@@ -167,27 +206,71 @@ static double next_failure(unsigned short seed[3], double rate)
     return -log(1 - erand48(seed)) / rate;
 }
 
+enum { PROCESS, NODE, SEVERAL, ALL, CLASSES };
+
+/* Nodes 0 to count - 1 stand in a ring, each with the copies of its shard on the nodes that follow it. */
+static bool pair_has_all_copies(unsigned short seed[3], uint32_t nodes, uint32_t copies)
+{
+    uint32_t one = (uint32_t)(erand48(seed) * nodes),
+             other = (one + 1 + (uint32_t)(erand48(seed) * (nodes - 1))) % nodes;
+    uint32_t apart = one > other ? one - other : other - one;
+    return copies < 2 || (copies == 2 && (apart == 1 || apart == nodes - 1));
+}
+
+static bool memory_survives(unsigned short seed[3], const struct tune_failures *f, int class)
+{
+    return class == PROCESS || (class == NODE && f->copies > 1) ||
+           (class == SEVERAL && !pair_has_all_copies(seed, f->nodes, f->copies));
+}
+
+struct failing {
+    unsigned short seed[3];
+    double rate[CLASSES], next[CLASSES]; /* when the next failure of a class comes */
+};
+
+static struct failing begin_failing(const struct tune_failures *f)
+{
+    struct failing out = {.seed = {1, 2, 3},
+                          .rate = {[PROCESS] = f->nodes / f->process,
+                                   [NODE] = f->nodes / f->node,
+                                   [SEVERAL] = f->nodes / f->several,
+                                   [ALL] = 1 / f->all}};
+    for (int class = 0; class < CLASSES; class ++) {
+        out.next[class] = next_failure(out.seed, out.rate[class]);
+    }
+    return out;
+}
+
+static int first_class(const struct failing *f)
+{
+    int first = 0;
+    for (int class = 1; class < CLASSES; class ++) {
+        first = f->next[class] < f->next[first] ? class : first;
+    }
+    return first;
+}
+
 /* The share of the time that makes steps which are kept. Failures come at random, each at once followed by a restart,
  * which costs the same at every interval and is left out. A save to storage is there one drain later. */
-static double goodput(const struct tune_costs *costs, const struct tune_advice *at)
+static double goodput(const struct tune_costs *costs, const struct tune_failures *failures,
+                      const struct tune_advice *at)
 {
-    unsigned short seed[3] = {1, 2, 3};
-    double time = 0, survived = next_failure(seed, at->survived), lost = next_failure(seed, at->lost);
-    double step = 0, in_memory = 0, on_storage = 0, draining = 0, published_at = INFINITY;
+    struct failing failing = begin_failing(failures);
+    double time = 0, step = 0, in_memory = 0, on_storage = 0, draining = 0, published_at = INFINITY;
     while (time < 4000 * HOUR) {
         double saved = step + (double)at->mem_steps, end = time + (double)at->mem_steps * costs->step + costs->stall;
+        int class = first_class(&failing);
         if (published_at <= end) {
             on_storage = draining;
             published_at = INFINITY;
         }
-        if (lost < end) { /* goes back to storage */
-            time = lost;
-            lost += next_failure(seed, at->lost);
-            step = in_memory = on_storage;
-            published_at = INFINITY;
-        } else if (survived < end) {
-            time = survived;
-            survived += next_failure(seed, at->survived);
+        if (failing.next[class] < end) {
+            time = failing.next[class];
+            failing.next[class] += next_failure(failing.seed, failing.rate[class]);
+            if (!memory_survives(failing.seed, failures, class)) {
+                in_memory = on_storage;
+                published_at = INFINITY;
+            }
             step = in_memory;
         } else {
             time = end;
@@ -201,17 +284,24 @@ static double goodput(const struct tune_costs *costs, const struct tune_advice *
     return step * costs->step / time;
 }
 
-/* Other whole intervals, as they might be set by hand. */
-static double best_goodput(const struct tune_costs *costs, const struct tune_advice *advice)
+/* Other whole intervals, as they might be set by hand: each of memory with each of storage, and each number of copies.
+ * None goes to storage more often than it takes, or to memory than copies are made. */
+static double best_goodput(const struct tune_costs *costs, const struct tune_failures *failures)
 {
-    static const double factors[] = {0.1, 0.25, 0.5, 0.7, 0.85, 1.2, 1.4, 2, 4, 10};
+    static const double factors[] = {0.25, 0.6, 1, 1.6, 4}, storage_factors[] = {1, 1.5, 4};
     double best = 0;
-    for (size_t i = 0; i < sizeof(factors) / sizeof(*factors); i++) {
-        struct tune_advice at = *advice;
-        at.mem_steps = (uint64_t)ceil((double)advice->mem_steps * factors[i]);
-        at.storage_steps = (advice->storage_steps + at.mem_steps - 1) / at.mem_steps * at.mem_steps;
-        double found = goodput(costs, &at);
-        best = found > best ? found : best;
+    for (uint32_t copies = 1; copies <= 3; copies++) {
+        struct tune_failures with = *failures;
+        struct tune_advice advice = tune_advise_copies(costs, failures, copies);
+        with.copies = copies;
+        for (size_t i = 0; i < 5 * 3; i++) {
+            struct tune_advice at = advice;
+            at.mem_steps = (uint64_t)ceil((double)advice.mem_steps * factors[i % 5]);
+            at.storage_steps = (uint64_t)ceil((double)advice.storage_steps * storage_factors[i / 5]);
+            at.storage_steps = (at.storage_steps + at.mem_steps - 1) / at.mem_steps * at.mem_steps;
+            double found = goodput(costs, &with, &at);
+            best = found > best ? found : best;
+        }
     }
     return best;
 }
@@ -227,11 +317,13 @@ Test(tune, is_within_one_percent_of_the_best_intervals, .timeout = 300)
         for (size_t j = 0; j < sizeof(node_days) / sizeof(*node_days); j++) {
             struct tune_failures failures = rare;
             failures.process = failures.node = node_days[j] * DAY;
-            failures.memory = 10 * DAY;
+            failures.several = 10 * node_days[j] * DAY;
+            failures.all = 10 * DAY;
+            uint32_t copies = failures.copies = tune_copies(&costs[i], &failures);
             struct tune_advice advice = tune_advise(&costs[i], &failures);
-            double own = goodput(&costs[i], &advice), best = best_goodput(&costs[i], &advice);
-            cr_assert_geq(own, 0.99 * best, "costs %zu, %g days: %llu steps give %g, the best %g", i, node_days[j],
-                          (unsigned long long)advice.mem_steps, own, best);
+            double own = goodput(&costs[i], &failures, &advice), best = best_goodput(&costs[i], &failures);
+            cr_assert_geq(own, 0.99 * best, "costs %zu, %g days: %u copies and %llu steps give %g, the best %g", i,
+                          node_days[j], copies, (unsigned long long)advice.mem_steps, own, best);
         }
     }
 }
@@ -241,9 +333,10 @@ Test(tune, foretells_the_share_of_lost_time)
     const struct tune_costs costs = {.step = 1, .stall = 0.05, .drain = 30};
     struct tune_failures failures = rare;
     failures.node = failures.process = 20 * DAY;
-    failures.memory = 10 * DAY;
+    failures.several = 200 * DAY;
+    failures.all = 10 * DAY;
     struct tune_advice advice = tune_advise(&costs, &failures);
-    double share = tune_overhead(&costs, &advice), seen = 1 - goodput(&costs, &advice);
+    double share = tune_overhead(&costs, &advice), seen = 1 - goodput(&costs, &failures, &advice);
     cr_assert_lt(fabs(share - seen), 0.15 * seen, "expected %g, seen %g", share, seen);
 }
 
@@ -254,14 +347,14 @@ Test(tune, automatic_intervals_are_within_one_percent_of_the_best, .timeout = 30
     for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++) {
         struct tune_failures failures = rare;
         failures.process = failures.node = 20 * DAY;
-        failures.memory = 10 * DAY;
+        failures.all = 10 * DAY;
         struct tune_intervals begun = automatic;
         begun.mem_steps = begun.storage_steps = first[i];
         struct tune_intervals chosen = tune_choose(&begun, &usual, &failures);
         struct tune_advice at = tune_advise(&usual, &failures);
-        double best = best_goodput(&usual, &at);
+        double best = best_goodput(&usual, &failures);
         at.mem_steps = chosen.mem_steps;
         at.storage_steps = chosen.storage_steps;
-        cr_assert_geq(goodput(&usual, &at), 0.99 * best, "begun with %llu", (unsigned long long)first[i]);
+        cr_assert_geq(goodput(&usual, &failures, &at), 0.99 * best, "begun with %llu", (unsigned long long)first[i]);
     }
 }
