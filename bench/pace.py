@@ -20,6 +20,7 @@ RATE = "2gbit"
 MIB, COMPUTE_MS, REDUCE_KB, EVERY, SAVES = 64, 90, 15000, 20, 3
 TARGETS = [0, 0.01]
 PAIRS_LEAST = 15  # fewer say nothing of 1 %
+TARGET, UNPACED = 1, 20  # %: at most, and what copies have to cost without pacing so that the first says something
 PAIRS_PER_JOB = 5
 T_975 = [0, 12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
          2.120, 2.110, 2.101, 2.093, 2.086]
@@ -69,11 +70,11 @@ def train(net, directory, target, pairs, seed):
                    json.dumps(config(directory, rank, target))]
         out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
         ranks.append(subprocess.Popen(command, stdout=out, text=True))
-    steps = [json.loads(line) for line in ranks[0].communicate()[0].splitlines()]
+    lines = ranks[0].communicate()[0].splitlines()
     ranks[1].wait()
     if any(r.returncode for r in ranks):
-        raise RuntimeError(f"a rank has failed: {steps[-1:]}")
-    return steps
+        raise RuntimeError(f"the ranks ended with {[r.returncode for r in ranks]}, after the line {lines[-1:]}")
+    return [json.loads(line) for line in lines]
 
 
 def net_ms(step):
@@ -98,12 +99,13 @@ def interval(values):
     return mean, mean - half, mean + half
 
 
-def row(what, values, goal, reference):
+def row(what, values, reference=None, **goal):
+    """`goal`: the keys goal and better."""
     mean, low, high = interval(values)
     out = {"id": "G4", "what": f"{what}; 95 %: {low:.2%} to {high:.2%}", "unit": "%", "value": 100 * mean,
-           "spread": (high - low) / 2 / abs(mean) if mean else 0, "better": "less", "rounds": len(values)}
-    if goal is not None:
-        out.update(goal=goal, met=100 * mean <= goal)
+           "spread": (high - low) / 2 / abs(mean) if mean else 0, "better": "less", "rounds": len(values), **goal}
+    if goal:
+        out["met"] = 100 * mean <= out["goal"] if out["better"] == "less" else 100 * mean >= out["goal"]
     if reference is not None:
         out.update(reference="not throttled", reference_value=round(100 * statistics.mean(reference), 3),
                    reference_unit="%")
@@ -133,10 +135,10 @@ def main():
         print(json.dumps({"id": "G4", "skipped": "network namespaces need root"}))
         return SKIPPED
     copying, every = measure(args.dir, max(args.rounds, PAIRS_LEAST))
-    row("steps while copies and drains run, not throttled", copying[0], None, None)
-    row("steps while copies and drains run", copying[0.01], 1, copying[0])
-    row("all steps of a training that saves, not throttled", every[0], None, None)
-    row("all steps of a training that saves", every[0.01], 1, every[0])
+    row("steps while copies and drains run, not throttled", copying[0], goal=UNPACED, better="more")
+    row("steps while copies and drains run", copying[0.01], copying[0], goal=TARGET)
+    row("all steps of a training that saves, not throttled", every[0])
+    row("all steps of a training that saves", every[0.01], every[0], goal=TARGET)
     return 0
 
 
