@@ -8,9 +8,10 @@ import threading
 import torch
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
+import moved
 import tierckpt.deepspeed
-from ds_training import Training, digest_of
-from observers import Heard
+from ds_training import Training, digest_of, held_by
+from observers import Heard, draws_as_its_own
 
 
 class _Gate:
@@ -109,6 +110,20 @@ def load_and_go_on(rank, world, kind, config):
         assert checkpoint.save_checkpoint_if_needed()
         checkpoint.wait("committed")
         return [loaded, losses, checkpoint.load_checkpoint()]
+
+
+def load_onto_device(rank, world, kind, config, **how):
+    """Loads onto a stand-in for a device and takes a step. Returns [the loaded state, whether the generator is the one
+    of this rank, how it was read]."""
+    job = Training(rank, kind, seed=1)
+    with tierckpt.deepspeed.attach(job.engine, config=config, client_state=job.position) as checkpoint:
+        seen = moved.WhileRead(lambda: held_by(job.engine), **how)
+        assert checkpoint.load_checkpoint() == job.engine.global_steps == 3
+        assert checkpoint.restored is None, "the adapter has read it"
+        own = draws_as_its_own(rank, config)
+        loaded = [digest_of(job.engine), job.engine.get_lr(), job.position["samples"]]
+        job.step()
+        return [loaded, own, seen.report()]
 
 
 def publish(rank, world, kind, config, reference):

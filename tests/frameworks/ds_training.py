@@ -17,6 +17,7 @@ from deepspeed.runtime.zero.muon import original_muon  # noqa: F401
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 from torch import nn
 
+import moved
 import tierckpt.deepspeed
 from counted import count
 from harness import die
@@ -158,6 +159,17 @@ def _state_tensors(engine):
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     moments = [safe_get_full_optimizer_state(p, key) for p in trained for key in ("exp_avg", "exp_avg_sq")]
     return weights + [safe_get_full_fp32_param(parameter) for parameter in trained] + moments
+
+
+def held_by(engine):
+    """The tensors in which an engine keeps weights, masters and moments."""
+    base = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    if not engine.zero_optimization_partition_weights():
+        return moved.of([engine.module], [base])
+    flats = list(engine.optimizer.fp32_partitioned_groups_flat)
+    weights = [parameter.ds_tensor for parameter in engine.module.parameters()]
+    return [*engine.module.buffers(), *weights, *flats, *(value for flat in flats for value in base.state[flat].values()
+                                                         if torch.is_tensor(value))]
 
 
 def train(rank, world, kind, steps, config=None, own_nodes=False, die_at=None, in_flight=False, storage_at=None,

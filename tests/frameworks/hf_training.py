@@ -16,6 +16,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+import moved
 import tierckpt
 from counted import count
 from harness import die
@@ -198,9 +199,10 @@ def result(trainer):
 
 
 def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=True, die_at=None, sure=None,
-          stage="committed", half_done=False, raise_at=None, no_space_at=None, **arguments):
+          stage="committed", half_done=False, raise_at=None, no_space_at=None, on_device=None, **arguments):
     """Returns the result. Without config: the plain Trainer. half_done: no checkpoint-<step> is ever completed.
-    no_space_at: that of this step is not."""
+    no_space_at: that of this step is not. on_device: how tensors are moved while a version is read (moved.WhileRead).
+    """
     if half_done:
         PlainCheckpoints._finish = lambda *_: time.sleep(1000)
     trainer = make(rank, world, output_dir, steps, **arguments)
@@ -220,8 +222,22 @@ def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=T
             wrapper.train(resume_from_checkpoint=resume)
         assert wrapper.checkpoint is None
         return None
+    device = on_device and moved.WhileRead(lambda: moved.of([trainer.model], [trainer.optimizer.optimizer]),
+                                            **on_device)
     wrapper.train(resume_from_checkpoint=resume)
-    return {**result(trainer), "resumed": seen.resumed, "source": seen.source, "log": heard.lines}
+    return {**result(trainer), "trained": trained(trainer), "resumed": seen.resumed, "loaded": seen.loaded,
+            "source": seen.source, "log": heard.lines, "device": device and device.report()}
+
+
+def trained(trainer):
+    """A digest of the model and the optimizer, and what is the same on all ranks beside them."""
+    total, optimizer = hashlib.sha256(), trainer.optimizer.optimizer
+    tensors = [trainer.model.state_dict(), *optimizer.state_dict()["state"].values()]
+    for tensor in (tensor for of_one in tensors for _, tensor in sorted(of_one.items())):
+        total.update(tensor.detach().contiguous().numpy().tobytes())
+    counter, = (one for one in trainer.callback_handler.callbacks if isinstance(one, Counter))
+    return [total.hexdigest(), counter.steps, trainer.lr_scheduler.state_dict()["last_epoch"],
+            [group["lr"] for group in optimizer.param_groups], trainer.state.global_step, losses(trainer)[:1]]
 
 
 class Seen(TrainerCallback):
@@ -232,7 +248,7 @@ class Seen(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         restored = self._wrapper.checkpoint.restored
-        self.resumed = state.global_step
+        self.resumed, self.loaded = state.global_step, trained(self._wrapper)
         self.source = restored and {name: getattr(restored, name) for name in (
             "bytes_local", "bytes_twin", "bytes_peer", "bytes_storage")}
 

@@ -36,10 +36,11 @@ def _patch_generators():
 
 
 def _patch_makers():
-    """Makes torch.zeros(..., device="cuda") return a CPU tensor."""
+    """Makes torch.zeros(..., device="cuda") return a CPU tensor. The device of a stand-in (moved.py) has a number."""
     def on_cpu(make):
         def made(*arguments, **keywords):
-            if "cuda" in str(keywords.get("device")):
+            device = keywords.get("device")
+            if "cuda" in str(device) and device != torch.device("cuda", 0):
                 keywords["device"] = "cpu"
             return make(*arguments, **keywords)
 

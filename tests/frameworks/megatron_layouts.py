@@ -15,6 +15,7 @@ from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTenso
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 import megatron_use
+import moved
 import tierckpt
 from harness import die
 from megatron_training import VOCABULARY
@@ -153,10 +154,10 @@ def save(rank, world, kind, config, path):
     die()
 
 
-def load(rank, world, kind, config, goes_on=True):
+def load(rank, world, kind, config, goes_on=True, job=None):
     """Returns what was loaded: [iteration, flops], the digests, and how often the first layer norm has run. Then takes
     a step and saves it."""
-    job = _start(rank, world, kind, config)
+    job = job or _start(rank, world, kind, config)
     resumed = megatron.load_checkpoint(*job.state, concat=True)
     digests = whole(job)
     passes = sorted({layer.input_layernorm.passes for chunk in map(_bare, job.model) for layer in chunk.decoder.layers})
@@ -166,6 +167,21 @@ def load(rank, world, kind, config, goes_on=True):
         megatron.checkpoint().wait("committed")
     megatron.finalize_easyckpt()
     return [*resumed], digests, passes
+
+
+def _held(job):
+    """The tensors in which Megatron keeps weights, masters and moments."""
+    inner = [part.optimizer for part in job.optimizer.chained_optimizers]
+    buffers = [buffer for chunk in job.model for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers)]
+    gathered = [one.param_data for buffer in buffers for one in (buffer, *buffer.buckets)]
+    return [*moved.of(map(_bare, job.model), inner), *(data for data in gathered if data is not None)]
+
+
+def load_onto_device(rank, world, kind, config, **how):
+    """Loads onto a stand-in for a device and takes a step. Returns the same as load, and how it was read."""
+    job = _start(rank, world, kind, config)
+    seen = moved.WhileRead(lambda: _held(job), **how)
+    return [*load(rank, world, kind, config, job=job), seen.report()]
 
 
 # ---- state of places, and what cannot be described

@@ -48,3 +48,11 @@ class WeightWriter:
                 checkpoint.wait("committed", 1)
             except tierckpt.CanceledError:
                 self.given_up = watch.gave_up
+
+
+def draws_as_its_own(rank, config):
+    """Whether torch's generator is that of the rank of the same number in the newest published version, or, on a new
+    rank, that of none."""
+    with tierckpt.open_published(config) as version:
+        saved = [version.read(f"rank{number}/rng.torch") for number in range(version.info.world_size)]
+    return [torch.equal(torch.get_rng_state(), state) for state in saved] == [rank == i for i in range(len(saved))]

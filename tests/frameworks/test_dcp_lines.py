@@ -15,7 +15,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
 import tearing
 import tierckpt
@@ -505,6 +507,56 @@ def test_killed_loop_of_two_ranks_goes_on_with_equal_bits(tmp_path, nursery):
     for (first, losses, digest), (_, all_losses, all_digest) in zip(
             run(tmp_path, "test_dcp_lines:train", **killed), whole, strict=True):
         assert first == 3 and losses == all_losses[3:] and digest == all_digest
+
+
+def flat_parameters(seed):
+    """A model whose optimizer has two groups and whose parameters are not all trained, which FullyShardedDataParallel
+    takes with use_orig_params=True alone. No rank has a part of every parameter."""
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    model[0].bias.requires_grad_(False)
+    model = FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+    weights = [param for name, param in model.named_parameters() if name.endswith("weight")]
+    optimizer = torch.optim.AdamW([{"params": weights, "lr": 0.1 / (1 + seed)}, {"params": [model.module[2].bias]}])
+    for _ in range(2):
+        model(torch.randn(4, 7)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+def bits_of(model, optimizer):
+    """All bits of the whole model and of its optimizer."""
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        weights = {name: tensor.tolist() for name, tensor in model.state_dict().items()}
+    found = FullyShardedDataParallel.full_optim_state_dict(model, optimizer, rank0_only=False)
+    moments = {name: {key: value.tolist() for key, value in state.items()} for name, state in found["state"].items()}
+    return [weights, moments, [[group["lr"], group["params"]] for group in found["param_groups"]]]
+
+
+def save_flat_parameters(rank, world, directory):
+    os.chdir(directory)
+    model, optimizer = flat_parameters(0)
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id="step-2")
+    return bits_of(model, optimizer)
+
+
+def load_flat_parameters(rank, world, directory):
+    os.chdir(directory)
+    model, optimizer = flat_parameters(9)
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.load({"model": weights, "optimizer": moments}, checkpoint_id="step-2")
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    return bits_of(model, optimizer)
+
+
+def test_original_parameters_of_fsdp_are_loaded_by_as_many_ranks_and_more(tmp_path, nursery):
+    arguments = {"nursery": nursery, "directory": str(tmp_path)}
+    saved, *others = run(tmp_path, "test_dcp_lines:save_flat_parameters", world=2, **arguments)
+    assert others == [saved]
+    for world in (2, 3):
+        assert run(tmp_path, "test_dcp_lines:load_flat_parameters", world=world, **arguments) == [saved] * world
 
 
 def in_parts(rank, world, directory):

@@ -167,6 +167,20 @@ def test_another_number_of_ranks_reads_what_is_on_storage(nursery, tmp_path, sit
     assert [last for _, _, last in results] == [4] * after
 
 
+@pytest.mark.parametrize("kind, before, after, how", [
+    ("z0-bf16", 2, 3, {"turned": True}), ("z1-bf16", 2, 3, {}), ("z2-fp32", 3, 2, {"some": True}),
+    ("z3-bf16", 2, 3, {})])
+def test_another_number_of_ranks_reads_onto_a_device_in_pieces(nursery, tmp_path, site, kind, before, after, how):
+    """With a stand-in for the device."""
+    arguments = {"nursery": nursery, "config": site.config}
+    saved = run(tmp_path, "ds_files:save_to_storage", world=before, kind=kind, **arguments)
+    site.kill_agents()
+    for loaded, own, device in run(tmp_path, "ds_files:load_onto_device", world=after, kind=kind, piece_bytes=64,
+                                   **arguments, **how):
+        assert loaded == saved[0] and own
+        assert device["largest"] <= 64 and device["copies"] > 2 * device["tensors"] > 6
+
+
 # ---- DeepSpeed's own files
 
 

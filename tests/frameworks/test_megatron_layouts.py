@@ -115,6 +115,18 @@ def test_other_parallel_sizes_load_equal_bits(layouts, pair):
         assert passes == [6]
 
 
+@pytest.mark.parametrize("pair, how", [("tp2 to tp1", {}), ("tp2 to tp1", {"turned": True}),
+                                       ("distributed off", {"some": True}), ("distributed on", {}), ("ep1 to ep2", {})])
+def test_other_parallel_sizes_are_read_onto_a_device_in_pieces(layouts, pair, how):
+    """With a stand-in for the device."""
+    model, world, sizes, other_world, other_sizes = PAIRS[pair]
+    iteration, expected = layouts.saved(world, kind(model, sizes))
+    for resumed, digests, passes, device in layouts.calls("load_onto_device", other_world, kind(model, other_sizes),
+                                                          piece_bytes=256, **how):
+        assert resumed == [iteration, 3000] and digests == expected and passes == [6]
+        assert device["largest"] <= 256 and device["copies"] > device["tensors"] > 20
+
+
 # ---- state that is not part of the model
 
 

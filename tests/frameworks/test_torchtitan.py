@@ -14,6 +14,7 @@ pytest.importorskip("torchtitan", reason="torchtitan is not installed")
 
 NURSERY = "titan_training"
 STEPS = 6
+PIECE = 1 << 16
 TRAIN = "titan_training:train"
 
 
@@ -47,6 +48,10 @@ def job(tmp_path, site, nursery):
                 job.killed()
 
     return Runs()
+
+
+def assert_in_pieces(device):
+    assert device["largest"] <= PIECE and device["copies"] > 2 * device["tensors"] > 20
 
 
 def assert_equal(ranks, reference):
@@ -125,6 +130,21 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
         assert all(rank["source"]["bytes_storage"] > 0 for rank in ranks), "the library has read it"
         assert any("is read for this number of ranks" in line for line in ranks[0]["log"])
         saved = ranks
+
+
+@pytest.mark.parametrize("world, on_device", [(4, {}), (1, {"turned": True}), (4, {"some": True})],
+                         ids=["4", "turned", "some"])
+def test_another_number_of_ranks_reads_onto_a_device_in_pieces(job, site, world, on_device):
+    """With a stand-in for the device. The training then goes on with what was read."""
+    saved = job.train(2, steps=2)
+    site.kill_agents()
+    ranks = job.train(world, steps=3, on_device={"piece_bytes": PIECE, **on_device})
+    assert [rank["resumed"] for rank in ranks] == [2] * world
+    assert [rank["loaded"] for rank in ranks] == [saved[0]["whole"]] * world
+    for rank in ranks:
+        assert_in_pieces(rank["device"])
+        assert rank["others_loaded"] == saved[0]["others"] and rank["own"]
+        assert rank["source"] is None, "the adapter has read it"
 
 
 class _Loader:

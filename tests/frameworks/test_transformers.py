@@ -127,6 +127,20 @@ def test_another_number_of_ranks_reads_what_is_on_storage(job, site):
     assert [rank["resumed"] for rank in job.train(2, steps=9)] == [8, 8]
 
 
+@pytest.mark.parametrize("world, on_device", [(3, {}), (1, {"turned": True}), (1, {"some": True})],
+                         ids=["3", "turned", "some"])
+def test_another_number_of_ranks_reads_onto_a_device_in_pieces(job, site, world, on_device):
+    """With a stand-in for the device. The training then goes on with what was read."""
+    saved = job.train(2, steps=3, save_strategy="steps", save_steps=3)
+    site.kill_agents()
+    ranks = job.train(world, steps=4, on_device={"piece_bytes": 256, **on_device})
+    for rank in ranks:
+        assert rank["resumed"] == 3 and rank["loaded"] == saved[0]["trained"]
+        assert rank["source"] is None, "the adapter has read it"
+        device = rank["device"]
+        assert device["largest"] <= 256 and device["copies"] > 2 * device["tensors"] > 20
+
+
 def test_if_nothing_of_ours_can_be_restored_the_newest_directory_is_taken(job, site):
     job.train(1, steps=3, save_strategy="steps", save_steps=3)
     site.kill_agents()

@@ -7,11 +7,12 @@ import random
 import sys
 from dataclasses import dataclass
 
+import moved
 import torch
 import torchtitan_cpu
 from counted import count
 from harness import die
-from observers import Heard, settle
+from observers import Heard, draws_as_its_own, settle
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.tensor import DTensor
 from torchtitan.components.checkpointer import BaseCheckpointManager, CheckpointManager
@@ -164,6 +165,12 @@ def whole_digests(trainer):
     return digests
 
 
+def others_of(trainer):
+    """What is the same on all ranks beside model and optimizer."""
+    rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
+    return [trainer.step, trainer.dataloader._at, trainer.lr_schedulers.state_dict()["last_epoch"], rates[:1]]
+
+
 class Watch:
     """Watches a training: records losses and what was restored, and kills the process with SIGKILL right after the save
     of step `die_at`, once the save of step `sure` has reached `stage`."""
@@ -171,6 +178,7 @@ class Watch:
     def __init__(self, trainer, die_at, sure, stage):
         self._trainer, self._die_at, self._sure, self._stage = trainer, die_at, sure or die_at, stage
         self.losses, self.resumed, self.source, self.loaded, self.addresses = [], None, None, None, set()
+        self.published = None  # the configuration of a version with whose generators to compare those after the load
         log = trainer.metrics_processor.log
         trainer.metrics_processor.log = lambda step, loss, *rest, **named: (
             self.losses.append([step, loss]), log(step, loss, *rest, **named))
@@ -180,7 +188,8 @@ class Watch:
     def load(self, step=-1):
         self._load(step)
         self.resumed = self._trainer.step
-        self.loaded = whole_digests(self._trainer)
+        self.loaded, self.others = whole_digests(self._trainer), others_of(self._trainer)
+        self.own = None if self.published is None else draws_as_its_own(torch.distributed.get_rank(), self.published)
         restored = getattr(getattr(self._trainer.checkpointer, "checkpoint", None), "restored", None)
         self.source = restored and {name: getattr(restored, name) for name in (
             "bytes_local", "bytes_twin", "bytes_peer", "bytes_storage")}
@@ -204,8 +213,9 @@ def settings_of(rank, settings, own_nodes, keys):
 
 
 def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage="committed", own_nodes=False,
-          stock=False, parallel=None, layers=1, **keys):
-    """Returns the result. Without settings: without checkpoints. stock: with torchtitan's own manager."""
+          stock=False, parallel=None, layers=1, on_device=None, **keys):
+    """Returns the result. Without settings: without checkpoints. stock: with torchtitan's own manager. on_device: how
+    tensors are moved while a version is read (moved.WhileRead)."""
     if stock:
         checkpoint = CheckpointManager.Config(enable=True, last_save_model_only=False, **keys)
     elif settings is None:
@@ -215,10 +225,14 @@ def train(rank, world, dump, steps, settings=None, die_at=None, sure=None, stage
     heard = Heard()
     trainer = make(rank, world, dump, steps, checkpoint, parallel, layers)
     watch = Watch(trainer, die_at, sure, stage)
+    device = on_device and moved.WhileRead(lambda: moved.of(trainer.model_parts, trainer.optimizers), **on_device)
+    if on_device:
+        watch.published = {**settings, "save_dir": os.path.join(dump, "checkpoint")}
     trainer.train()
     result = {"digest": digest(trainer), "losses": watch.losses, "resumed": watch.resumed, "source": watch.source,
               "loaded": watch.loaded, "whole": whole_digests(trainer), "log": heard.lines,
-              "stable": len(watch.addresses) == 1}
+              "stable": len(watch.addresses) == 1, "device": device and device.report(),
+              "others": others_of(trainer), "others_loaded": watch.others, "own": watch.own}
     trainer.close()
     return result
 

@@ -14,11 +14,12 @@ class OnDevice(torch.Tensor):
     pending = []  # copies that were started but not made yet
 
     @staticmethod
-    def __new__(cls, memory):
-        return torch.Tensor._make_wrapper_subclass(cls, memory.size(), strides=memory.stride(), dtype=memory.dtype,
-                                                   device="cuda:0")
+    def __new__(cls, memory, requires_grad=False):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, memory.size(), strides=memory.stride(), storage_offset=memory.storage_offset(), dtype=memory.dtype,
+            device="cuda:0", requires_grad=requires_grad)
 
-    def __init__(self, memory):
+    def __init__(self, memory, requires_grad=False):
         self.memory = memory
 
     @classmethod
@@ -67,6 +68,7 @@ class Diary(list):
 
     def __init__(self, monkeypatch, piece_bytes):
         super().__init__()
+        self.pinned = []
         OnDevice.pending.clear()
         monkeypatch.setattr(pieces, "PIECE_BYTES", piece_bytes)
         monkeypatch.setattr(pieces, "_host_memory", self._memory)
@@ -74,12 +76,20 @@ class Diary(list):
 
     def _memory(self, size, pinned):
         self.append(("memory", size, pinned))
-        return torch.empty(size, dtype=torch.uint8)
+        buffer = torch.empty(size, dtype=torch.uint8)
+        if pinned:
+            self.pinned.append(buffer)
+        return buffer
 
     def _end(self, device):
         assert device.type == "cuda"
         self.append("copy")
         return _Event(self)
+
+    def has_pinned(self, tensor):
+        """Whether this is a part of one of the pinned buffers."""
+        storages = [buffer.untyped_storage().data_ptr() for buffer in self.pinned]
+        return tensor.untyped_storage().data_ptr() in storages
 
     def memory(self):
         return [entry[1:] for entry in self if entry[0] == "memory"]
