@@ -3,6 +3,8 @@
  * only way to fail cleanly is to check first, and to notice early when others use what was free. */
 #include "tiers/memory_limits.h"
 
+#include "tiers/cgroup.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -13,8 +15,8 @@
 
 #define HUGETLB_DIR        "/sys/kernel/mm/hugepages/hugepages-2048kB"
 #define HUGETLB_PAGE_BYTES ((uint64_t)2048 * 1024)
-#define LINE_BYTES         4096 /* enough for a cgroup's path */
-#define MARGIN_DIVISOR     20   /* 5 % */
+#define LINE_BYTES         4096
+#define MARGIN_DIVISOR     20 /* 5 % */
 #define RECLAIMABLE_MAX    3
 
 /* The lowest limit seen so far, and its owner. */
@@ -33,8 +35,7 @@ struct reading {
 
 /* The files of one version of the cgroup interface. */
 struct cgroup_kind {
-    const char *controllers; /* as in this process's line of /proc/self/cgroup */
-    const char *mount;
+    const char *controller, *mount;
     const char *limit, *high, *usage;
     const char *reclaimable[RECLAIMABLE_MAX]; /* lines of memory.stat */
     /* A file, and in it the lines that count: */
@@ -44,8 +45,8 @@ struct cgroup_kind {
 };
 
 static const struct cgroup_kind kinds[] = {
-    {.controllers = "",
-     .mount = "/sys/fs/cgroup",
+    {.controller = "",
+     .mount = CGROUP_MOUNT,
      .limit = "memory.max",
      .high = "memory.high",
      .usage = "memory.current",
@@ -53,8 +54,8 @@ static const struct cgroup_kind kinds[] = {
      .events = "memory.events",
      .stalls = {"high", "max"},
      .failures = "oom "},
-    {.controllers = "memory",
-     .mount = "/sys/fs/cgroup/memory",
+    {.controller = "memory",
+     .mount = CGROUP_MOUNT "/memory",
      .limit = "memory.limit_in_bytes",
      .usage = "memory.usage_in_bytes",
      .reclaimable = {"total_inactive_file", "total_active_file"},
@@ -155,46 +156,18 @@ static void add_events(const struct cgroup_kind *kind, const char *dir, struct r
     }
 }
 
-/* A group's limit applies to all groups below it, so this checks the process's group and each one above. */
-static void lower_by_cgroups(const struct cgroup_kind *kind, const char *group, struct reading *r)
+/* A group's limit applies to all groups below it, so this checks the process's group and each one around it. */
+static void lower_by_cgroups(const struct cgroup_kind *kind, struct reading *r)
 {
+    const struct cgroup_tree tree = {.root = r->root, .controller = kind->controller, .mount = kind->mount};
     char dir[PATH_MAX];
-    size_t top = strlen(r->root) + strlen(kind->mount);
-    int len = snprintf(dir, sizeof(dir), "%s%s%s", r->root, kind->mount, strcmp(group, "/") == 0 ? "" : group);
-    if (len < 0 || (size_t)len >= sizeof(dir)) {
-        return;
+    bool more = cgroup_own(&tree, dir);
+    if (more) {
+        add_events(kind, dir, r);
     }
-    add_events(kind, dir, r);
-    for (;;) {
+    for (; more; more = cgroup_around(&tree, dir)) {
         lower_by_cgroup(kind, dir, r);
-        char *slash = strrchr(dir + top, '/');
-        if (slash == NULL) {
-            return;
-        }
-        *slash = '\0';
     }
-}
-
-/* line is "<number>:<controllers>:<path of the group>". NULL: no group that limits memory. */
-static const struct cgroup_kind *parse_line(char *line, const char **group_out)
-{
-    line[strcspn(line, "\n")] = '\0';
-    (void)strsep(&line, ":");
-    const char *controllers = strsep(&line, ":");
-    for (size_t i = 0; line != NULL && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (strcmp(controllers, kinds[i].controllers) == 0) {
-            *group_out = line;
-            return &kinds[i];
-        }
-    }
-    return NULL;
-}
-
-static FILE *open_groups(const char *root)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%.4000s/proc/self/cgroup", root);
-    return fopen(path, "re");
 }
 
 static uint64_t meminfo_bytes(const char *root, const char *key, uint64_t otherwise)
@@ -208,37 +181,18 @@ static uint64_t meminfo_bytes(const char *root, const char *key, uint64_t otherw
 
 static void read_now(struct reading *r)
 {
-    char line[LINE_BYTES];
-    const char *group;
     r->least = (struct available){.bytes = meminfo_bytes(r->root, "MemAvailable", UINT64_MAX),
                                   .total = meminfo_bytes(r->root, "MemTotal", 0),
                                   .of = "this machine"};
-    FILE *file = open_groups(r->root);
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        const struct cgroup_kind *kind = parse_line(line, &group);
-        if (kind != NULL) {
-            lower_by_cgroups(kind, group, r);
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        lower_by_cgroups(&kinds[i], r);
     }
 }
 
 bool memory_own_group(const char *root, char dir[PATH_MAX])
 {
-    char line[LINE_BYTES];
-    const char *group;
-    bool found = false;
-    FILE *file = open_groups(root);
-    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
-        found = parse_line(line, &group) == &kinds[0];
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    int len = found ? snprintf(dir, PATH_MAX, "%s%s%s", root, kinds[0].mount, group) : 0;
-    return len > 0 && len < PATH_MAX;
+    return cgroup_own(&(struct cgroup_tree){.root = root, .controller = kinds[0].controller, .mount = kinds[0].mount},
+                      dir);
 }
 
 struct memory_figures memory_figures_read(const char *root, char of[MEMORY_OF_BYTES])

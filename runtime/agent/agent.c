@@ -43,17 +43,17 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/message.h"
+#include "core/digest_threads.h"
 #include "tiers/memory.h"
 #include "tiers/persistent.h"
+#include "tiers/processors.h"
 #include "tiers/segment.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#define TICK_MS          50
-#define SLOW_TICK_MS     1000
-#define POOL_THREADS_MAX 4
+#define TICK_MS      50
+#define SLOW_TICK_MS 1000
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
@@ -201,12 +201,6 @@ static tck_status_t start_ticks(struct agent *agent, struct error *err)
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t pool_threads(void)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : cores > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)cores;
-}
-
 static tck_status_t open_socket(struct agent *agent, struct error *err)
 {
     const struct ipc_server_setup setup = {.config = &agent->config,
@@ -243,7 +237,7 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     agent->config = *config;
-    agent->pool_threads = pool_threads();
+    agent->pool_threads = digest_threads(processors_usable(""));
     agent->start_wall_ms = clock_wall_ms();
     tck_status_t status = start(agent, err);
     if (status != TCK_OK) {

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/run finds the Python interpreter that has PyTorch, installs what it compares with, and the benchmark of the
-Python part of a step runs."""
+"""bench/run finds the Python interpreter that has PyTorch, installs what it compares with, knows each measure by its
+name, and the benchmark of the Python part of a step runs."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -50,6 +51,28 @@ def test_what_peers_compare_with_is_installed_and_else_skipped(bench, tmp_path, 
     assert bench.peers_interpreter(tmp_path, tmp_path) == str(tmp_path / chosen)
     assert (tmp_path / "bench-peers.log").read_text() == "tried\n"
     assert ("could not be installed" in capfd.readouterr().err) is not installed
+
+
+@pytest.mark.parametrize("source", ["snapshot", "storage", "far_storage", "restore", "replicate", "catalog", "objects",
+                                    "scale", "gpu/gpu"])
+def test_what_a_program_can_measure_alone_can_be_asked_for(bench, top, source):
+    entries = re.findall(r'\{"([A-Za-z0-9_.]+)", bench_', (top / f"bench/{source}.c").read_text())
+    assert entries and set(entries) <= set(bench.PROGRAMS[Path(source).name])
+
+
+@pytest.mark.parametrize("wanted", ["G5.verified", "G5.cost"])
+def test_a_part_of_a_measure_is_known_by_its_name(bench, monkeypatch, wanted):
+    monkeypatch.setattr(sys, "argv", ["bench/run", wanted])
+    assert bench.arguments().id == [wanted]
+    monkeypatch.setattr(sys, "argv", ["bench/run"])
+    assert wanted in bench.IDS and bench.arguments().id == []
+
+
+def test_a_name_that_is_no_measure_is_refused_with_those_that_are(bench, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench/run", "G5.verifed"])
+    with pytest.raises(SystemExit):
+        bench.arguments()
+    assert "no measure is called G5.verifed; there are: " in capsys.readouterr().err
 
 
 def test_the_cost_of_the_save_call_can_be_measured(bench, top, tmp_path, site):

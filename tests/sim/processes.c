@@ -100,6 +100,12 @@ long __wrap_sysconf(int name)
     }
 }
 
+uint32_t __wrap_processors_usable(const char *root)
+{
+    (void)root;
+    return 2;
+}
+
 pid_t __wrap_getpid(void)
 {
     return sim.current != NULL ? sim.current->pid : __real_getpid();

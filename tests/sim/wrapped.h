@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <poll.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/types.h>
@@ -73,5 +74,6 @@ int __wrap_unlinkat(int dir_fd, const char *name, int flags);
 int __real_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 long __wrap_sysconf(int name);
+uint32_t __wrap_processors_usable(const char *root);
 
 #endif

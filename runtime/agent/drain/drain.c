@@ -3,6 +3,7 @@
  * writes the manifest and publishes. Until then the decision keeps the slots pinned. */
 #include "agent/drain/drain.h"
 
+#include "agent/drain/drain_share.h"
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/term_context.h"
 #include "agent/pace/pacing.h"
@@ -46,11 +47,13 @@ struct drain_op {
     struct term_context *tc;
     struct version version;
     uint64_t attempt;
-    uint32_t next; /* local shard to begin next */
+    uint32_t next; /* of its places, to begin next */
     uint32_t open; /* files under way */
     bool stopped;  /* one has failed, or the drain is over: no further file is begun */
     struct drain_file files[FILES_MAX];
     struct progress progress[FILES_MAX]; /* of each of them */
+    uint32_t count;
+    struct drain_place places[]; /* what this node writes, in its order */
 };
 
 static void drain_end(struct drain_op *op, bool ok)
@@ -153,6 +156,7 @@ static void file_done(void *ctx, const struct error *outcome)
     } else {
         failpoint(drain, file_done);
         op->tc->local_shards[file->local_shard].drained = file->item.root;
+        op->tc->local_shards[file->local_shard].drained_version = op->version;
         op->drain->counts.bytes += file->item.image_bytes;
     }
     drain_on(op);
@@ -183,7 +187,7 @@ static tck_status_t file_begin(struct drain_op *op, struct drain_file *file, uin
     return status;
 }
 
-static struct drain_file *free_place(struct drain_op *op)
+static struct drain_file *free_file(struct drain_op *op)
 {
     struct drain_file *file = op->files;
     while (file->op != NULL) {
@@ -192,26 +196,17 @@ static struct drain_file *free_place(struct drain_op *op)
     return file;
 }
 
-/* The next local shard that this node writes, from op->next on; false: there is none. */
-static bool next_shard(struct drain_op *op)
-{
-    while (op->next < op->tc->setup.shard_count && !op->tc->shards[op->next].drains_here) {
-        op->next++;
-    }
-    return op->next < op->tc->setup.shard_count;
-}
-
 /* Begins files, or ends the drain when none is under way any more. */
 static void drain_on(struct drain_op *op)
 {
-    while (!op->stopped && op->open < FILES_MAX && next_shard(op)) {
+    while (!op->stopped && op->open < FILES_MAX && op->next < op->count) {
         struct error err;
-        if (file_begin(op, free_place(op), op->next, &err) == TCK_OK) {
+        uint32_t local_shard = op->places[op->next++].shard;
+        if (file_begin(op, free_file(op), local_shard, &err) == TCK_OK) {
             op->open++;
         } else {
-            file_failed(op, op->next, &err);
+            file_failed(op, local_shard, &err);
         }
-        op->next++;
     }
     if (op->open == 0) {
         op->drain->counts.written += !op->stopped;
@@ -219,12 +214,11 @@ static void drain_on(struct drain_op *op)
     }
 }
 
-/* What this node writes of a version. */
-static uint64_t bytes_here(const struct term_context *tc)
+static uint64_t bytes_of(const struct drain_op *op)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
-        bytes += tc->shards[i].drains_here ? segment_info(tc->local_shards[i].segment).image_bytes : 0;
+    for (uint32_t i = 0; i < op->count; i++) {
+        bytes += segment_info(op->tc->local_shards[op->places[i].shard].segment).image_bytes;
     }
     return bytes;
 }
@@ -234,7 +228,7 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     struct version version = a->version;
     struct error err;
     bool hangs = storage_hangs(drain->needs.storage_ops, NULL, &err);
-    struct drain_op *op = hangs ? NULL : calloc(1, sizeof(*op));
+    struct drain_op *op = hangs ? NULL : calloc(1, sizeof(*op) + tc->setup.shard_count * sizeof(op->places[0]));
     if (hangs) {
         health_storage_failed(drain->needs.health, version.step, &err);
     }
@@ -245,11 +239,12 @@ void drain_begin(struct drain *drain, struct term_context *tc, const struct acti
     }
     log_info("draining version %" PRIu64 ".%" PRIu64, version.term, version.step);
     *op = (struct drain_op){.drain = drain, .tc = tc, .version = version, .attempt = a->attempt};
+    op->count = drain_share(tc, version, op->places);
     op->storage = (struct storage_op){
         .what = "a drain", .give_up = drain_give_up, .ctx = op, .parts = op->progress, .part_count = FILES_MAX};
     storage_begin(&op->storage, drain->needs.storage_ops, tc);
     drain->writing = op;
-    pacing_begin(drain->needs.pacing, LANE_DRAIN, version, bytes_here(tc));
+    pacing_begin(drain->needs.pacing, LANE_DRAIN, version, bytes_of(op));
     failpoint(drain, begun);
     drain_on(op);
 }

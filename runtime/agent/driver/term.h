@@ -63,6 +63,7 @@ struct local_shard {
     uint32_t failed_fetches;                 /* since one succeeded */
     uint64_t failure_logged_ms;              /* time of the last one that was logged */
     struct hash128 drained;                  /* root of the copy that was written to storage last */
+    struct version drained_version;          /* of it; VERSION_NONE: none was */
     struct unchanged unchanged;              /* in the version that was copied to other nodes last */
     uint64_t quarantined_ms[CORE_SLOTS_MAX]; /* when a slot was first seen in quarantine; 0: it is not */
 };

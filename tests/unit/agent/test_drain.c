@@ -366,13 +366,23 @@ Test(drain, a_write_is_given_up_when_its_attempt_was_abandoned)
 
 /* ---- several files ----------------------------------------------------------------------------------------------- */
 
-static void set_up_many(void)
+static void make_many(void)
 {
     make_node(SHARDS);
+}
+
+static void begin_many(void)
+{
     struct event learned = {.type = EVENT_DECISION, .term = TERM, .decision = *coordinator_decision(tc->coordinator)};
     node_step(tc->node, &learned, &tc->actions);
     struct action begin = {.type = ACTION_DRAIN, .version = version, .attempt = 1};
     drain_begin(drain, tc, &begin);
+}
+
+static void set_up_many(void)
+{
+    make_many();
+    begin_many();
 }
 
 TestSuite(drain_files, .init = set_up_many, .fini = tear_down);
@@ -404,6 +414,23 @@ Test(drain_files, several_are_under_way_and_each_end_begins_another)
     cr_assert_eq(drain_counts(drain).written, 1);
     cr_assert_eq(drain_counts(drain).bytes, SHARDS * IMAGE_BYTES);
     cr_assert_eq(given_up, 0);
+}
+
+/* If the agent has to end before all is written, what is missing has another copy. */
+Test(drain_order, what_has_another_copy_is_written_last, .init = make_many, .fini = tear_down)
+{
+    for (uint32_t i = 0; i < SHARDS; i += 2) {
+        tc->local_shards[i].drained = (struct hash128){7, 7};
+        tc->local_shards[i].drained_version = (struct version){TERM, version.step - 1};
+    }
+    begin_many();
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        uint32_t wanted = i < SHARDS / 2 ? 2 * i + 1 : 2 * (i - SHARDS / 2);
+        cr_assert(hash128_is(files[i].shard, id_of(wanted)), "file %u is not shard %u", i, wanted);
+        end_file(i, TCK_OK);
+        cr_assert(version_is(tc->local_shards[wanted].drained_version, version));
+    }
+    cr_assert_eq((int)node_told.type, (int)EVENT_DRAINED_HERE);
 }
 
 /* Otherwise a file that hangs would be hidden by one that moves (storage_ops.h). */

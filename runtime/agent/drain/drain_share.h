@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * This node's part of a drain: which shards it writes, in which order, and which of them are missing on storage. */
+#ifndef TCK_AGENT_DRAIN_SHARE_H
+#define TCK_AGENT_DRAIN_SHARE_H
+
+#include "base/version.h"
+#include "core/drain_order.h"
+
+struct term_context;
+
+/* The shards that this node writes of a version, in that order. places has room for all local shards. Returns how many
+ * there are. */
+uint32_t drain_share(const struct term_context *tc, struct version version, struct drain_place *places);
+/* Logs which of them are not on storage, with the number of their other copies: the agent ends now. */
+void drain_warn_unwritten(const struct term_context *tc, struct version version);
+
+#endif
