@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A trace of each node: it shows each version's way from save to storage and where the shards
+# A trace of each node: it has a format that Perfetto opens, shows each version's way from save to storage and where the shards
 # of a recovery come from, and goes on in the same file after agents were killed. A directory that cannot be written is reported
 # while the job runs.
 . "$(dirname "$0")/lib.sh" "$1"
@@ -87,6 +87,9 @@ print(sources)
 assert ("b", "local", None) in sources and sources & {("c", "peer", "b"), ("c", "twin", "b")}, sources
 PY
 python3 "$work/sources.py" "$work/traces/$job".[bc].trace.json || die "the traces do not say where the shards came from"
+(echo '['; sed -s '1d' "$work/traces/$job".*.trace.json) >"$work/all.json" # as in docs/operations.md
+python3 "$(dirname "$0")/../lib/trace_format.py" "$work/traces/$job".*.trace.json "$work/all.json" ||
+    die "Perfetto would not show all of a trace"
 
 job=other
 settings=",\"trace_dir\":\"/dev/null/traces\""
