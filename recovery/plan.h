@@ -131,7 +131,6 @@ must_check tck_status_t plan_build(const struct plan_input *input, struct plan *
 /* No version is chosen, because one of another layout would have to be published first. */
 bool plan_waits_for_storage(const struct plan *plan);
 void plan_free(struct plan *plan);
-const char *source_kind_name(uint32_t source);
 /* The plan as JSON for `tierckpt plan`; shard, node and source named. The caller frees; NULL if out of memory. */
 json_t *plan_json(const struct plan *plan, const struct plan_input *input);
 

@@ -2,12 +2,6 @@
  * Prints the plan as JSON, for `tierckpt plan`. */
 #include "recovery/plan.h"
 
-const char *source_kind_name(uint32_t source)
-{
-    static const char *const names[SOURCE_KINDS] = {"local", "twin", "peer", "storage"};
-    return source < SOURCE_KINDS ? names[source] : "unknown";
-}
-
 static bool add_version(json_t *parent, const char *key, struct version version)
 {
     json_t *json = json_object();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the result of `bench/run GOODPUT --json FILE.jsonl` as an SVG: plot.py FILE.jsonl FILE.svg."""
+"""Draws the result of `bench/run GOODPUT --json FILE.jsonl`, or of campaign.py, as an SVG: plot.py FILE.jsonl FILE.svg."""
 
 import pathlib
 import sys

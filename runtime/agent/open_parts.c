@@ -98,9 +98,10 @@ static void term_replaced(void *ctx, const struct term_context *next)
     recover_end(agent->recoveries);
 }
 
-static void shard_arrived(void *ctx, struct term_context *tc)
+static void shard_arrived(void *ctx, struct term_context *tc, const struct arrival *what)
 {
     struct agent *agent = ctx;
+    trace_arrived(agent->trace, tc, what);
     restore_arrived(&agent->restore, tc);
 }
 

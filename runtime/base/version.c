@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Texts and encodings of versions and 128-bit hashes. */
+ * Texts and encodings of versions, their sources, and 128-bit hashes. */
 #include "base/version.h"
 
 #include "base/hex.h"
@@ -19,6 +19,13 @@ bool hash128_parse(const char *text, struct hash128 *out)
     }
     *out = h;
     return true;
+}
+
+const char *source_kind_name(uint32_t source)
+{
+    static const char *const names[SOURCE_KINDS] = {
+        [SOURCE_LOCAL] = "local", [SOURCE_TWIN] = "twin", [SOURCE_PEER] = "peer", [SOURCE_STORAGE] = "storage"};
+    return source < SOURCE_KINDS ? names[source] : "unknown";
 }
 
 void write_version(struct writer *w, struct version v)

@@ -62,6 +62,7 @@ enum standing {
 
 /* Where a restored shard comes from, by rising cost. */
 enum source_kind { SOURCE_LOCAL, SOURCE_TWIN, SOURCE_PEER, SOURCE_STORAGE, SOURCE_KINDS };
+const char *source_kind_name(uint32_t source); /* local, twin, peer, storage */
 
 #define HASH128_TEXT 33 /* 32 hex digits and a NUL */
 

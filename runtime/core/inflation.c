@@ -41,13 +41,18 @@ static double student_t(double freedom)
     return z + (z3 + z) / (4 * freedom) + (5 * z5 + 16 * z3 + 3 * z) / (96 * freedom * freedom);
 }
 
+static double mean_of(const double *values, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum += values[i];
+    }
+    return sum / count;
+}
+
 struct inflation inflation_of(const double *samples, uint32_t count)
 {
-    double sum = 0, squares = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        sum += samples[i];
-    }
-    double mean = sum / count;
+    double mean = mean_of(samples, count), squares = 0;
     for (uint32_t i = 0; i < count; i++) {
         squares += (samples[i] - mean) * (samples[i] - mean);
     }
@@ -71,6 +76,7 @@ static bool govern(struct governor *g, double target)
         return false;
     }
     g->estimate = inflation_of(g->samples, known);
+    g->estimate.quiet_ns = mean_of(g->quiet_ns, known);
     if (g->estimate.low > 0 && g->estimate.mean > target) {
         return set_spread(g, g->spread * SPREAD_STEP);
     }
@@ -86,7 +92,8 @@ static bool close_block(struct governor *g, double target)
     double quiet = g->sum_ns[WINDOW_QUIET] / g->steps[WINDOW_QUIET];
     double sample = g->sum_ns[WINDOW_BESIDE] / g->steps[WINDOW_BESIDE] / quiet - 1;
     sample = sample > SAMPLE_MAX ? SAMPLE_MAX : sample;
-    g->samples[g->count++ % INFLATION_PAIRS_MAX] = sample;
+    g->samples[g->count % INFLATION_PAIRS_MAX] = sample;
+    g->quiet_ns[g->count++ % INFLATION_PAIRS_MAX] = quiet;
     return govern(g, target);
 }
 

@@ -24,6 +24,7 @@
 struct inflation {
     uint32_t pairs;
     double mean, low, high;
+    double quiet_ns; /* mean time of a step in the quiet windows of these pairs */
 };
 
 /* What is known of a step that has ended. */
@@ -45,7 +46,8 @@ struct governor {
     uint32_t steps[3];
     bool spoilt; /* something was sent in the quiet window */
     double samples[INFLATION_PAIRS_MAX];
-    uint32_t count; /* of samples since the spread has changed */
+    double quiet_ns[INFLATION_PAIRS_MAX]; /* of these pairs */
+    uint32_t count;                       /* of samples since the spread has changed */
 };
 
 void governor_init(struct governor *g);
@@ -53,7 +55,7 @@ void governor_init(struct governor *g);
 enum window inflation_window(uint64_t term, uint64_t step);
 /* Takes a step into account; true if the spread has changed. */
 bool governor_step(struct governor *g, uint64_t term, double target, const struct step_seen *seen);
-/* Pure arithmetic: the estimate of count samples, at least 2. */
+/* Pure arithmetic: the estimate of count samples, at least 2, without quiet_ns. */
 struct inflation inflation_of(const double *samples, uint32_t count);
 
 #endif

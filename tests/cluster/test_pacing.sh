@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Copies of versions that are not small are spread over the time between them, and the status says at which rate they go;
-# each version commits before the next one. The last one, after which no step follows, is not throttled.
+# each version commits before the next one. Trace and status say what copies cost a step. The last one, after which no step follows, is not throttled.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=20
+settings=",\"trace_dir\":\"$work/traces\""
 begin 2
 run_on a "0" --steps 100000 --step-ms 40 --count 3000000 --lockstep
 run_on b "1" --steps 100000 --step-ms 40 --count 3000000 --lockstep
@@ -16,6 +17,8 @@ wait_for 60 is_paced a || die "no rate: $(ask a status)"
 wait_for 60 says_why || die "the status does not say for what copies wait: $(ask a status)"
 shows() { ask a status | grep -qE '^pacing, copies .*/s.*, drain .*; step inflation '; }
 wait_for 60 shows || die "the status does not show it: $(ask a status)"
+traced() { grep -qs '"name":"step inflation"' "$work/traces/$job.a.trace.json"; }
+wait_for 120 traced || die "the trace does not have what copies cost a step: $(ask a status)"
 kill_trainers
 before=$(commits a) from=$(newest_committed b)
 begin 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A trace of each node: it shows each version's way from save to storage, goes on in the same file after agents were killed, and
-# a directory that cannot be written is reported while the job runs.
+# A trace of each node: it has a format that Perfetto opens, shows each version's way from save to storage and where the shards
+# of a recovery come from, and goes on in the same file after agents were killed. A directory that cannot be written is reported
+# while the job runs.
 . "$(dirname "$0")/lib.sh" "$1"
 storage_interval=10
 settings=",\"trace_dir\":\"$work/traces\""
@@ -63,7 +64,32 @@ print(dict(count))
 assert count["whole"] >= count["committed"] - 4 and count["drained"] >= count["published"] - 2, count
 PY
 python3 "$work/judge.py" "$work/traces/$job.a.trace.json" "$work/traces/$job.b.trace.json" || die "the traces are not as they should be"
+kill_node a
 kill_trainers
+begin 2
+run_on b 0 --steps 100000 --step-ms 40 --lockstep
+run_on c 1 --steps 100000 --step-ms 40 --lockstep
+wait_for 60 seen b recovered && wait_for 60 seen c fetched || die "no recovery in the traces: $(out 1 | tail -3)"
+kill_trainers
+cat >"$work/sources.py" <<'PY'
+import json, sys
+
+sources = set()
+for path in sys.argv[1:]:
+    text = open(path).read()
+    for event in json.loads(text[: text.rindex(",")] + "]"):
+        if event["name"] == "fetched":
+            args = event["args"]
+            assert args["in_term"] > args["term"] == 1 and args["bytes"] > 0, event
+            assert (args["source"] in ("twin", "peer")) == ("node" in args), event
+            sources.add((path.split(".")[-3], args["source"], args.get("node")))
+print(sources)
+assert ("b", "local", None) in sources and sources & {("c", "peer", "b"), ("c", "twin", "b")}, sources
+PY
+python3 "$work/sources.py" "$work/traces/$job".[bc].trace.json || die "the traces do not say where the shards came from"
+(echo '['; sed -s '1d' "$work/traces/$job".*.trace.json) >"$work/all.json" # as in docs/operations.md
+python3 "$(dirname "$0")/../lib/trace_format.py" "$work/traces/$job".*.trace.json "$work/all.json" ||
+    die "Perfetto would not show all of a trace"
 
 job=other
 settings=",\"trace_dir\":\"/dev/null/traces\""

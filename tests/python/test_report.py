@@ -31,6 +31,14 @@ class Trace:
         self.lines.append({"name": name, "cat": "version", "ph": "C", "ts": round(at * 1e6), "pid": self.pid,
                            "tid": 0, "args": {"value": value}})
 
+    def arrival(self, at, name, shard, source, size, step=30, in_term=2):
+        self.add(at, name, step=step, shard=shard, source=source, bytes=size, in_term=in_term)
+
+    def step_cost(self, at, quiet_us, low, mean, high):
+        self.lines.append({"name": "step inflation", "cat": "version", "ph": "C", "ts": round(at * 1e6),
+                           "pid": self.pid, "tid": 0, "args": {"low": low, "mean": mean, "high": high, "target": 0.01,
+                                                               "quiet us": quiet_us}})
+
     def span(self, begin, end, name, term, step, ok=True):
         self.add(begin, name, "b", term, step)
         self.add(end, name, "e", term, step, ok=ok)
@@ -66,6 +74,13 @@ def two_starts():
     a.add(50, "term", term=2)
     a.add(51, "restored", term=1, step=30)
     a.add(52, "recovered", term=2)
+    a.arrival(50.5, "fetched", 0, "local", 3 << 30)
+    a.arrival(50.7, "fetched", 1, "peer", 1 << 20)
+    b.arrival(50.6, "fetched", 0, "twin", 3 << 30)
+    b.arrival(50.8, "fetched", 1, "storage", 1 << 20)
+    for trace, mean in ((a, 0.004), (b, 0.02)):
+        trace.step_cost(15, 99000, -0.01, 0.01, 0.03)
+        trace.step_cost(25, 100000, mean - 0.003, mean, mean + 0.003)
     a.version(60, 2, 40)
     return a, b
 
@@ -80,6 +95,40 @@ def test_restart_says_what_was_lost_and_what_other_intervals_would_have_lost(tmp
     assert (second.restored_at, second.recovered_at) == (51, 52)
     assert (second.committed, second.published) == (30, 20)
     assert [lost_with_interval(second, interval) for interval in (1, 10, 100)] == [0, 7, 37]
+
+
+def test_recovery_has_the_sources_of_its_shards(tmp_path):
+    a, b = two_starts()
+    b.arrival(50.9, "fetched", 1, "local", 1 << 20)  # asked for again
+    b.arrival(53, "repaired", 7, "peer", 1 << 20)
+    a.arrival(0.1, "fetched", 0, "storage", 5, step=0, in_term=1)
+    run = run_of(traces.read([trace.write(tmp_path) for trace in (a, b)]))
+    first, second = run.recoveries
+    assert first.term == 1 and first.fetched == {"storage": (1, 5)}
+    assert second.fetched == {"local": (1, 3 << 30), "twin": (1, 3 << 30), "peer": (1, 1 << 20),
+                              "storage": (1, 1 << 20)}
+
+
+def test_shards_of_a_version_that_was_given_up_do_not_count(tmp_path):
+    a, b = two_starts()
+    b.arrival(50.9, "fetched", 1, "peer", 1 << 20, step=20)
+    run = run_of(traces.read([trace.write(tmp_path) for trace in (a, b)]))
+    assert run.recoveries[0].fetched["peer"] == (2, 2 << 20) and "storage" not in run.recoveries[0].fetched
+
+
+def test_run_without_arrivals_has_no_recovery_to_show(tmp_path):
+    a, _ = two_starts()
+    a.lines = [line for line in a.lines if line["name"] not in ("fetched", "step inflation")]
+    run = run_of(traces.read([a.write(tmp_path)]))
+    assert run.recoveries == [] and run.step_costs == {} and len(run.restarts) == 1
+
+
+def test_step_costs_are_the_estimates_of_each_node(tmp_path):
+    run = run_of(traces.read([trace.write(tmp_path) for trace in two_starts()]))
+    assert sorted(run.step_costs) == ["a", "b"]
+    early, late = run.step_costs["b"]
+    assert (early.at, late.at) == (15, 25) and late.quiet_ms == 100 and late.busy_ms == pytest.approx(102)
+    assert (late.low, late.mean, late.high, late.target) == pytest.approx((0.017, 0.02, 0.023, 0.01))
 
 
 def test_versions_have_their_stages_and_the_slowest_nodes_times(tmp_path):
@@ -155,12 +204,25 @@ def made(tmp_path, capsys):
 
 def test_page_needs_nothing_else_and_escapes_names(made):
     text = made.read_text()
-    assert "<title>Run of a.job</title>" in text and text.count("<svg") == 5
+    assert "<title>Run of a.job</title>" in text and text.count("<svg") == 6
     assert "&lt;i&gt;a&lt;i&gt;" in text and "<i>" not in text
     outside = {url for url in re.findall(r"""(?:src|href)=["']([^"']+)""", text) if not url.startswith("#")}
     assert not outside and "<script" not in text
     for value in ("37", "30", "7"):
         assert f">{value}<" in text
+    for value in ("3.0 GiB (1 shard)", "1.0 MiB (1 shard)", "2.00 %", "1.70 to 2.30 %", "100 ms", "102 ms"):
+        assert f">{value}<" in text
+    assert text.index("2.00 %") < text.index("0.40 %"), "the node with the highest cost comes first"
+
+
+def test_page_says_what_it_lacks(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    a, _ = two_starts()
+    a.lines = [line for line in a.lines if line["name"] not in ("fetched", "step inflation")]
+    assert told(capsys, tmp_path / "run.html", a.write(tmp_path)) == (0, "")
+    text = (tmp_path / "run.html").read_text()
+    assert "No agent has fetched a shard" in text and "It was not measured." in text
 
 
 def test_browser_shows_it(made):
@@ -169,4 +231,5 @@ def test_browser_shows_it(made):
         pytest.skip("chromium is not installed")
     shown = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", made.as_uri()],
                            capture_output=True, text=True, timeout=120, check=True).stdout
-    assert "Losses and recoveries" in shown and shown.count("<svg") == 5 and "steps lost" in shown
+    assert "Losses and recoveries" in shown and shown.count("<svg") == 6 and "steps lost" in shown
+    assert "Sources of recoveries" in shown and "Step time with and without copies" in shown

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from .run import PHASES, Points, Run
 
 _COLORS = {"save": "#4c78a8", "digest": "#72b7b2", "copy": "#f58518", "drain": "#b279a2", "committed": "#54a24b",
-           "published": "#b279a2", "lost": "#e45756", "line": "#4c78a8"}
+           "published": "#b279a2", "lost": "#e45756", "line": "#4c78a8", "without": "#4c78a8",
+           "with": "#f58518"}
 _MIB = 1 << 20
 
 
@@ -91,6 +92,23 @@ def stalls(run: Run) -> str:
 def step_times(run: Run) -> str:
     """The smoothed time of a step, by node."""
     return _by_node(run, "step us", 1000, "ms per step")
+
+
+def step_costs(run: Run) -> str:
+    """The time of a step with and without copies and drains, by the estimates of all nodes."""
+
+    def draw(axes: Any) -> None:
+        for number, (_, costs) in enumerate(sorted(run.step_costs.items())):
+            times = [cost.at - run.begin for cost in costs]
+            of = {"without": [cost.quiet_ms for cost in costs], "with": [cost.busy_ms for cost in costs]}
+            for name, values in of.items():
+                axes.step(times, values, where="post", color=_COLORS[name], linewidth=1, alpha=0.7, marker=".",
+                          markersize=3, label=f"{name} copies and drains" if number == 0 else None)
+        axes.set_ylabel("ms per step")
+        axes.legend(frameon=False, ncols=2, loc="upper left")
+        _with_restarts(run, axes)
+
+    return _svg(draw)
 
 
 def memory(run: Run) -> str:

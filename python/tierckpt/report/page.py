@@ -7,9 +7,11 @@ from pathlib import Path
 import jinja2
 
 from . import charts
-from .run import PHASES, Run, Start, lost_with_interval, quantile
+from .run import PHASES, SOURCES, Run, Start, StepCost, lost_with_interval, quantile
 
 _INTERVALS = (1, 10, 100, 1000)
+_COSTLIEST = 8
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def page(run: Run, job: str) -> str:
@@ -23,7 +25,8 @@ def page(run: Run, job: str) -> str:
         subtitle=f"{begun:%Y-%m-%d %H:%M:%S} UTC, {_seconds(run.end - run.begin)}, {len(nodes)} nodes: "
                  f"{', '.join(nodes[:16])}{', ...' if len(nodes) > 16 else ''}",
         summary=_summary(run), intervals=_INTERVALS, restarts=[_restart(run, start) for start in run.restarts],
-        charts=[
+        recoveries=[_recovery(run, start) for start in run.recoveries], costs=_costs(run),
+        cost_chart=charts.step_costs(run) if run.step_costs else "", charts=[
             ("Steps", "A dashed line is a restart of the training.", charts.steps(run)),
             ("Stall", "How long a save kept a trainer from training; mean of each second with a save.",
              charts.stalls(run)),
@@ -62,6 +65,32 @@ def _restart(run: Run, start: Start) -> list[str]:
             _seconds(start.recovered_at and start.recovered_at - start.at),
             *(str(lost_with_interval(start, interval)) for interval in _INTERVALS),
             str(max(0, start.reached - start.published))]
+
+
+def _recovery(run: Run, start: Start) -> list[str]:
+    restored = "not known" if start.restored is None else str(start.restored)
+    return [_seconds(start.at - run.begin), restored,
+            *(_shards(*start.fetched[source]) if source in start.fetched else "none" for source in SOURCES)]
+
+
+def _shards(count: int, size: int) -> str:
+    return f"{_bytes(size)} ({count} shard{'s' * (count != 1)})"
+
+
+def _costs(run: Run) -> list[list[str]]:
+    """The newest estimates, of the nodes on which a step is made longer most."""
+    newest = sorted(((costs[-1], node) for node, costs in run.step_costs.items()), key=lambda pair: -pair[0].mean)
+    return [_cost(node, cost) for cost, node in newest[:_COSTLIEST]]
+
+
+def _cost(node: str, cost: StepCost) -> list[str]:
+    return [node, _seconds(cost.quiet_ms / 1000), _seconds(cost.busy_ms / 1000), f"{100 * cost.mean:.2f} %",
+            f"{100 * cost.low:.2f} to {100 * cost.high:.2f} %", f"{100 * cost.target:.3g} %"]
+
+
+def _bytes(value: int) -> str:
+    power = min(max(value.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{value / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
 
 
 def _seconds(value: float | None) -> str:

@@ -13,6 +13,9 @@ Points = list[tuple[float, float]]
 PHASES = ("save", "digest", "copy", "drain")
 """Of the phases that a version goes through on a node, those that the page shows."""
 
+SOURCES = ("local", "twin", "peer", "storage")
+"""Where a restored shard comes from."""
+
 
 @dataclass
 class Version:
@@ -46,11 +49,32 @@ class Start:
     committed: int = 0
     """The newest step that was committed before, and the newest on storage."""
     published: int = 0
+    fetched: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By source: the shards that its recovery has brought to the nodes that need them, and their bytes."""
 
     @property
     def steps_lost(self) -> int | None:
         """Steps that were trained and are trained again."""
         return None if self.restored is None else max(0, self.reached - self.restored)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """An estimate of an agent: what copies and drains cost a step."""
+
+    at: float
+    quiet_ms: float
+    """The time of a step without them."""
+    low: float
+    """By which part of it a step with them takes longer: the mean, with the bounds of its 95 % interval."""
+    mean: float
+    high: float
+    target: float
+
+    @property
+    def busy_ms(self) -> float:
+        """The time of a step with them."""
+        return self.quiet_ms * (1 + self.mean)
 
 
 @dataclass
@@ -70,6 +94,21 @@ class Run:
     def restarts(self) -> list[Start]:
         """Starts with something to lose."""
         return [start for start in self.starts if start.reached > 0]
+
+    @property
+    def recoveries(self) -> list[Start]:
+        """Starts for which agents have fetched something."""
+        return [start for start in self.starts if start.fetched]
+
+    @property
+    def step_costs(self) -> dict[str, list[StepCost]]:
+        """By node, in the order of their times."""
+        keys = ("quiet us", "low", "mean", "high", "target")
+        found = {}
+        for node in self.counters.get("step inflation mean", {}):
+            rows = zip(*(self.counters[f"step inflation {key}"][node] for key in keys), strict=True)
+            found[node] = [StepCost(row[0][0], row[0][1] / 1000, *(value for _, value in row[1:])) for row in rows]
+        return found
 
     @property
     def stalls_ms(self) -> Points:
@@ -114,6 +153,14 @@ def quantile(values: list[float], part: float) -> float | None:
     return sorted(values)[round(part * (len(values) - 1))] if values else None
 
 
+def _by_source(arrivals: Iterable[Event]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for event in arrivals:
+        shards, size = found.get(event.args["source"], (0, 0))
+        found[event.args["source"]] = shards + 1, size + int(event.args["bytes"])
+    return found
+
+
 class _Reader:
     def __init__(self) -> None:
         self._versions: dict[tuple[int, int], Version] = {}
@@ -123,6 +170,7 @@ class _Reader:
         self._times: list[float] = []
         self._nodes: dict[str, float] = {}
         self._lost: set[str] = set()
+        self._fetched: dict[int, dict[tuple[str, int], Event]] = defaultdict(dict)
         self._reached = self._committed = self._published = 0
 
     def take(self, event: Event) -> None:
@@ -138,21 +186,33 @@ class _Reader:
             (self._lost.add if event.name == "node lost" else self._lost.discard)(event.args["node"])
         elif event.name in ("term", "restored", "restored nothing", "recovered"):
             self._of_term(event)
+        elif event.name == "fetched":
+            self._arrival(event)
         else:
             self._stage(event)
 
     def run(self) -> Run | None:
         if not self._times:
             return None
+        for term, start in self._starts.items():
+            start.fetched = _by_source(self._fetched[term].values())
         return Run(dict(sorted(self._nodes.items())), min(self._times), max(self._times),
                    sorted(self._versions.values(), key=lambda version: version.begun),
                    sorted(self._starts.values(), key=lambda start: start.at),
                    {name: dict(nodes) for name, nodes in self._counters.items()})
 
     def _counter(self, event: Event) -> None:
-        self._counters[event.name][event.node].append((event.at, float(event.args["value"])))
+        for key, value in event.args.items():
+            name = event.name if key == "value" else f"{event.name} {key}"
+            self._counters[name][event.node].append((event.at, float(value)))
         if event.name == "step":
             self._reached = max(self._reached, int(event.args["value"]))
+
+    def _arrival(self, event: Event) -> None:
+        """A shard that is asked for again is there already, and has come from where the first request found it."""
+        shards, shard = self._fetched[int(event.args["in_term"])], (event.node, int(event.args["shard"]))
+        if shard not in shards or shards[shard].version != event.version:
+            shards[shard] = event
 
     def _version(self, event: Event) -> Version:
         term, step = event.version

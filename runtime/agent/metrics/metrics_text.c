@@ -399,13 +399,10 @@ static void last_recovery(struct exposition *x, const struct report *r)
     }
 }
 
-static const char *const sources[SOURCE_KINDS] = {
-    [SOURCE_LOCAL] = "local", [SOURCE_TWIN] = "twin", [SOURCE_PEER] = "peer", [SOURCE_STORAGE] = "storage"};
-
 static void fetched(struct exposition *x, const struct report *r)
 {
-    for (int i = 0; i < SOURCE_KINDS; i++) {
-        labelled(x, "source", sources[i], r->fetches.shards[i]);
+    for (uint32_t i = 0; i < SOURCE_KINDS; i++) {
+        labelled(x, "source", source_kind_name(i), r->fetches.shards[i]);
     }
 }
 

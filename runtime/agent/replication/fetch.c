@@ -143,21 +143,33 @@ static uint64_t image_bytes(const struct fetch *x)
     return segment_info(x->tc->local_shards[x->local_shard].segment).image_bytes;
 }
 
+static void note_arrival(const struct fetch *x)
+{
+    struct fetches *fs = x->all;
+    const struct arrival what = {.shard = x->ask.shard,
+                                 .version = x->ask.version,
+                                 .source = x->ask.source,
+                                 .from = x->ask.from.name,
+                                 .bytes = image_bytes(x),
+                                 .repairs = x->repairs};
+    x->tc->fetches_arrived++;
+    x->tc->fetched_bytes += what.bytes;
+    fs->counts.shards[what.source]++;
+    fs->counts.bytes[what.source] += what.bytes;
+    if (!x->repairs) {
+        note_source(x);
+    }
+    fs->needs.arrived(fs->needs.ctx, x->tc, &what);
+}
+
 static void fetch_end(struct fetch *x, const struct error *outcome)
 {
     x->outcome = *outcome;
     log_outcome(x, outcome);
-    x->tc->fetches_arrived += outcome->code == TCK_OK;
-    x->tc->fetched_bytes += outcome->code == TCK_OK ? image_bytes(x) : 0;
     x->tc->fetches_failed += outcome->code != TCK_OK;
     x->all->counts.failed += outcome->code != TCK_OK;
     if (outcome->code == TCK_OK) {
-        x->all->counts.shards[x->ask.source]++;
-        x->all->counts.bytes[x->ask.source] += image_bytes(x);
-        if (!x->repairs) {
-            note_source(x);
-        }
-        x->all->needs.arrived(x->all->needs.ctx, x->tc);
+        note_arrival(x);
     }
     fetch_unlink(x); /* first: on the report, the recovery may request the same shard from another source */
     if (x->repairs) {

@@ -17,6 +17,17 @@ struct term_context;
 
 struct fetches;
 
+/* A shard that a fetch has brought. One that was here already, perhaps since an earlier request for it, comes from this
+ * node's memory. */
+struct arrival {
+    uint32_t shard; /* number in the world */
+    struct version version;
+    enum source_kind source;
+    const char *from; /* the other node; "": none */
+    uint64_t bytes;
+    bool repairs; /* it was fetched to repair a copy, without a request of the coordinator */
+};
+
 /* Dependencies. */
 struct fetches_setup {
     const struct config *config;
@@ -28,7 +39,7 @@ struct fetches_setup {
     struct check_setup check;
     const bool *leaving; /* the agent is exiting: no fetch is retried */
     /* A fetch has brought a shard; one that repairs a copy has ended. */
-    void (*arrived)(void *ctx, struct term_context *tc);
+    void (*arrived)(void *ctx, struct term_context *tc, const struct arrival *what);
     void (*repaired)(void *ctx, bool ok);
     void *ctx;
 };

@@ -66,6 +66,7 @@ struct trace {
     struct error trouble;     /* as logged last */
     struct decision decision; /* of which the trace knows */
     struct figures figures;
+    struct inflation inflation;
 };
 
 /* ---- the file, in the pool's thread -------------------------------------------------------------------------------
@@ -237,7 +238,8 @@ static json_t *new_event(const struct trace *trace, const char *name, const char
     return event;
 }
 
-static json_t *event_of_mark(const struct trace *trace, const struct term_context *tc, const struct version_mark *mark)
+/* Takes over args. */
+static json_t *event_of_mark(const struct trace *trace, const struct version_mark *mark, json_t *args)
 {
     static const char *const phases[] = {[MARK_BEGIN] = "b", [MARK_END] = "e", [MARK_INSTANT] = "i"};
     char id[ID_BYTES];
@@ -248,7 +250,7 @@ static json_t *event_of_mark(const struct trace *trace, const struct term_contex
         id_of(mark, id);
         (void)json_add_str(event, "id", id);
     }
-    (void)json_add(event, "args", args_of(tc, mark));
+    (void)json_add(event, "args", args);
     return event;
 }
 
@@ -288,8 +290,24 @@ void trace_note(struct trace *trace, const struct term_context *tc, const struct
             : version_mark_of_event(event, tc->world.term,
                                     event->type == EVENT_VERIFIED ? node_slot(tc->node, event->slot) : NULL, &mark);
     if (marked && is_open(trace)) {
-        put(trace, event_of_mark(trace, tc, &mark));
+        put(trace, event_of_mark(trace, &mark, args_of(tc, &mark)));
     }
+}
+
+void trace_arrived(struct trace *trace, const struct term_context *tc, const struct arrival *what)
+{
+    if (!is_open(trace)) {
+        return;
+    }
+    struct version_mark mark = version_mark_of_arrival(what->shard, what->version, what->repairs);
+    json_t *args = args_of(tc, &mark);
+    (void)json_add_str(args, "source", source_kind_name(what->source));
+    if (what->from[0] != '\0') {
+        (void)json_add_str(args, "node", what->from);
+    }
+    (void)json_add_u64(args, "bytes", what->bytes);
+    (void)json_add_u64(args, "in_term", tc->world.term);
+    put(trace, event_of_mark(trace, &mark, args));
 }
 
 void trace_decided(struct trace *trace, const struct term_context *tc)
@@ -300,7 +318,7 @@ void trace_decided(struct trace *trace, const struct term_context *tc)
     }
     uint32_t count = version_marks_of_decision(&trace->decision, node_decision(tc->node), marks);
     for (uint32_t i = 0; i < count; i++) {
-        put(trace, event_of_mark(trace, tc, &marks[i]));
+        put(trace, event_of_mark(trace, &marks[i], args_of(tc, &marks[i])));
     }
     trace->decision = *node_decision(tc->node);
 }
@@ -326,7 +344,31 @@ static struct figures figures_of(const struct report *report)
     return figures;
 }
 
-void trace_figures(struct trace *trace, const struct report *report)
+static bool differs(double a, double b)
+{
+    return a < b || a > b;
+}
+
+/* What copies and drains cost a step, and the time of a step without them. */
+static void put_inflation(struct trace *trace, const struct pacing_figures *pacing)
+{
+    const struct inflation *now = &pacing->inflation, *before = &trace->inflation;
+    if (now->pairs == 0 || (!differs(now->mean, before->mean) && !differs(now->quiet_ns, before->quiet_ns)) ||
+        !is_open(trace)) {
+        return;
+    }
+    json_t *event = new_event(trace, "step inflation", "C"), *args = json_object();
+    (void)json_add_f64(args, "low", now->low);
+    (void)json_add_f64(args, "mean", now->mean);
+    (void)json_add_f64(args, "high", now->high);
+    (void)json_add_f64(args, "target", pacing->target);
+    (void)json_add_u64(args, "quiet us", (uint64_t)(now->quiet_ns / 1000));
+    (void)json_add(event, "args", args);
+    put(trace, event);
+    trace->inflation = *now;
+}
+
+static void put_counters(struct trace *trace, const struct report *report)
 {
     static const char *const names[FIGURES] = {[FIGURE_STEP] = "step",
                                                [FIGURE_STEP_US] = "step us",
@@ -347,6 +389,12 @@ void trace_figures(struct trace *trace, const struct report *report)
         put(trace, event);
         trace->figures.values[i] = now.values[i];
     }
+}
+
+void trace_figures(struct trace *trace, const struct report *report)
+{
+    put_counters(trace, report);
+    put_inflation(trace, &report->pacing);
 }
 
 /* ---- life

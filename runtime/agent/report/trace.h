@@ -8,6 +8,7 @@
 #include "base/status.h"
 
 struct action;
+struct arrival;
 struct config;
 struct event;
 struct loop;
@@ -23,6 +24,8 @@ void trace_free(struct trace *trace); /* may be NULL */
 
 /* A decision was applied. */
 void trace_decided(struct trace *trace, const struct term_context *tc);
+/* A fetch has brought a shard. */
+void trace_arrived(struct trace *trace, const struct term_context *tc, const struct arrival *what);
 /* Figures of this moment, as counters: written if they have changed. */
 void trace_figures(struct trace *trace, const struct report *report);
 /* Either an event, before it is handled, or an action, before it is carried out; the other one is NULL. */

@@ -121,6 +121,13 @@ bool version_mark_of_action(const struct action *action, struct version_mark *ou
     return true;
 }
 
+struct version_mark version_mark_of_arrival(uint32_t shard, struct version version, bool repairs)
+{
+    struct version_mark arrival = mark(MARK_INSTANT, repairs ? "repaired" : "fetched", version);
+    arrival.shard = shard;
+    return arrival;
+}
+
 uint32_t version_marks_of_decision(const struct decision *before, const struct decision *now,
                                    struct version_mark out[DECISION_MARKS])
 {

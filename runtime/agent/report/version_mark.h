@@ -13,7 +13,7 @@ enum mark_phase { MARK_BEGIN, MARK_END, MARK_INSTANT };
 struct version_mark {
     enum mark_phase phase;
     /* save, digest, copy, receive, drain, publish; instants: protected, committed, published, failed; of a term: term,
-     * restored, restored nothing, recovered, node lost, node back */
+     * restored, restored nothing, recovered, node lost, node back; of a shard: fetched, repaired */
     const char *name;
     struct version version; /* what concerns a whole term has step 0 */
     uint32_t rank;          /* local number of the trainer of a save, else NONE32 */
@@ -28,6 +28,9 @@ struct version_mark {
 bool version_mark_of_event(const struct event *event, uint64_t term, const struct slot *slot, struct version_mark *out);
 /* The mark of an action that is about to be carried out. */
 bool version_mark_of_action(const struct action *action, struct version_mark *out);
+
+/* The mark of a shard of the world that a recovery, or a repair, has brought to this node. */
+struct version_mark version_mark_of_arrival(uint32_t shard, struct version version, bool repairs);
 
 #define DECISION_MARKS 3
 /* What has come about between two decisions that follow each other: a term, what it restores, the end of its recovery.

@@ -34,7 +34,8 @@ static struct version held[2]; /* by slot */
 static bool damaged;           /* the copies are found damaged when all of them is checked */
 static uint32_t checks;        /* of all of a copy */
 static bool given_back;        /* no slot may be used, because memory is short */
-static uint32_t reports, repairs;
+static uint32_t reports, repairs, arrivals;
+static struct arrival last_arrival;
 
 /* ---- what fetch.c and term_context.c need of the rest of the agent --------------------------------------------- */
 
@@ -151,9 +152,12 @@ tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, 
     return TCK_OK;
 }
 
-static void arrived(void *ctx, struct term_context *term_context)
+static void arrived(void *ctx, struct term_context *term_context, const struct arrival *what)
 {
     (void)ctx, (void)term_context;
+    arrivals++;
+    last_arrival = *what;
+    last_arrival.from = ""; /* which ends with the call */
 }
 
 static void repaired(void *ctx, bool ok)
@@ -229,6 +233,31 @@ Test(fetch, a_shard_that_is_requested_again_keeps_its_first_source)
     ask(newest, SOURCE_TWIN);
     cr_assert_eq(reports, 2);
     expect_source(SOURCE_TWIN);
+}
+
+static void expect_arrival(uint32_t count, enum source_kind source, bool repairs_it)
+{
+    cr_assert_eq(arrivals, count);
+    cr_assert_eq(last_arrival.source, source);
+    cr_assert(version_is(last_arrival.version, newest));
+    cr_assert_eq(last_arrival.bytes, IMAGE_BYTES);
+    cr_assert_eq(last_arrival.repairs, repairs_it);
+}
+
+Test(fetch, each_shard_that_arrives_is_passed_on_with_its_source)
+{
+    struct wire_fetch repair = ask_of(newest, SOURCE_PEER);
+    ask(newest, SOURCE_TWIN);
+    expect_arrival(1, SOURCE_TWIN, false);
+    damaged = true;
+    tc->readable_known = true; /* it is checked as a whole */
+    ask(newest, SOURCE_TWIN);
+    cr_assert_eq(arrivals, 1, "nothing has arrived");
+    damaged = false;
+    fetch_repair(fetches, tc, &repair);
+    expect_arrival(2, SOURCE_PEER, true);
+    ask(newest, SOURCE_PEER);
+    expect_arrival(3, SOURCE_LOCAL, false);
 }
 
 Test(fetch, a_copy_from_before_the_term_is_local)

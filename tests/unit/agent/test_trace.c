@@ -3,6 +3,7 @@
 #include "agent/report/trace.h"
 
 #include "agent/driver/protocol_driver.h"
+#include "agent/report/report.h"
 #include "one_node.h"
 
 #include "base/config.h"
@@ -65,6 +66,20 @@ static void tear_down(void)
 
 TestSuite(trace, .init = set_up, .fini = tear_down, .timeout = 200);
 
+static struct report report = {.pacing = {.target = 0.01}};
+
+/* With each of them, the estimate is another one. */
+static void note_others(void)
+{
+    const struct arrival arrival = {
+        .shard = 3, .version = {4, 20}, .source = SOURCE_PEER, .from = "b", .bytes = UINT64_C(5) << 30};
+    report.pacing.inflation = (struct inflation){
+        .pairs = 8, .mean = 0.004, .low = -0.002, .high = 0.01, .quiet_ns = report.pacing.inflation.quiet_ns + 1e6};
+    trace_arrived(trace, tc, &arrival);
+    trace_figures(trace, &report);
+    trace_figures(trace, &report);
+}
+
 static void note(uint64_t step)
 {
     struct action grant = {
@@ -75,6 +90,7 @@ static void note(uint64_t step)
 }
 
 static uint64_t wanted_step;
+static bool with_others;
 
 /* Notes again until the file has it: it is opened in the background. */
 static void note_until_there(void *ctx)
@@ -82,6 +98,9 @@ static void note_until_there(void *ctx)
     static char text[1 << 16];
     char wanted[64];
     (void)ctx;
+    if (with_others) {
+        note_others();
+    }
     note(wanted_step);
     snprintf(wanted, sizeof(wanted), "\"step\":%" PRIu64, wanted_step);
     FILE *file = fopen(path, "r");
@@ -157,6 +176,59 @@ Test(trace, begin_and_end_share_an_id_and_name_rank_and_step)
     cr_assert(json_u64(json_get(json_get(begin, "args"), "rank"), &rank) && rank == 0);
     cr_assert(json_bool(json_get(json_get(end, "args"), "ok"), &ok) && ok);
     cr_assert(json_u64(json_get(begin, "ts"), &at) && json_u64(json_get(end, "ts"), &later) && at <= later);
+    json_free(json);
+}
+
+static uint64_t u64_of(const json_t *args, const char *key)
+{
+    uint64_t value = 0;
+    cr_assert(json_u64(json_get(args, key), &value), "%s", key);
+    return value;
+}
+
+static double f64_of(const json_t *args, const char *key)
+{
+    double value = 0;
+    cr_assert(json_f64(json_get(args, key), &value), "%s", key);
+    return value;
+}
+
+Test(trace, shards_that_arrive_have_their_source_and_the_term_that_fetches_them)
+{
+    with_others = true;
+    write_steps_to(30);
+    json_t *json = parsed();
+    const json_t *event = json_next(json_first(json)), *args = json_get(event, "args");
+    cr_assert_str_eq(text_of(event, "name"), "fetched");
+    cr_assert_str_eq(text_of(event, "ph"), "i");
+    cr_assert_str_eq(text_of(args, "source"), "peer");
+    cr_assert_str_eq(text_of(args, "node"), "b");
+    cr_assert(u64_of(args, "term") == 4 && u64_of(args, "step") == 20 && u64_of(args, "shard") == 3);
+    cr_assert(u64_of(args, "bytes") == UINT64_C(5) << 30 && u64_of(args, "in_term") == 5);
+    json_free(json);
+}
+
+Test(trace, what_copies_cost_a_step_is_written_once_for_each_estimate)
+{
+    double quiet_us = 0;
+    uint32_t count = 0;
+    with_others = true;
+    write_steps_to(30);
+    json_t *json = parsed();
+    for (const json_t *event = json_first(json); event != NULL; event = json_next(event)) {
+        const json_t *args = json_get(event, "args");
+        if (strcmp(text_of(event, "name"), "step inflation") == 0) {
+            cr_assert_str_eq(text_of(event, "ph"), "C");
+            cr_assert_float_eq(f64_of(args, "low"), -0.002, 1e-9);
+            cr_assert_float_eq(f64_of(args, "mean"), 0.004, 1e-9);
+            cr_assert_float_eq(f64_of(args, "high"), 0.01, 1e-9);
+            cr_assert_float_eq(f64_of(args, "target"), 0.01, 1e-9);
+            cr_assert_gt(f64_of(args, "quiet us"), quiet_us, "the same estimate twice");
+            quiet_us = f64_of(args, "quiet us");
+            count++;
+        }
+    }
+    cr_assert_gt(count, 0);
     json_free(json);
 }
 

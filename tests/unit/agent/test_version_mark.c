@@ -133,6 +133,14 @@ Test(version_mark, lost_nodes_are_instants)
     cr_assert_str_eq(mark.name, "node back");
 }
 
+Test(version_mark, shards_that_arrive_are_instants)
+{
+    struct version_mark mark = version_mark_of_arrival(4, version, false);
+    cr_assert_str_eq(mark.name, "fetched");
+    cr_assert(mark.phase == MARK_INSTANT && mark.shard == 4 && version_is(mark.version, version));
+    cr_assert_str_eq(version_mark_of_arrival(4, version, true).name, "repaired");
+}
+
 Test(version_mark, what_receives_nothing_and_what_is_no_step_of_a_version_has_no_mark)
 {
     struct version_mark mark;

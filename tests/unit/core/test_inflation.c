@@ -113,6 +113,7 @@ Test(inflation, slows_down_what_costs_too_much_as_far_as_the_interval_allows)
     cr_assert_float_eq(g.spread, PACE_SPREAD_MAX, 1e-9);
     cr_assert_float_eq(g.estimate.mean, 0.111, 0.02);
     cr_assert_eq(g.estimate.pairs, INFLATION_PAIRS_MAX, "at its end, old samples still count");
+    cr_assert_float_eq(g.estimate.quiet_ns, STEP_NS, 0.02 * STEP_NS, "and the time of a step without copies");
 }
 
 Test(inflation, speeds_up_what_costs_nothing)
