@@ -17,6 +17,7 @@ class JobStory:
         self.dice, self.say, self.work = random.Random(seed), say, work
         self.bases = {}  # launch -> (origin, step) of what it restored
         self.figures = {"launches": 0, "restored": 0, "errors": 0}
+        self.void = set()  # launches that another one has taken over: what they still saved does not count
         self.memory_since = 1  # the first launch whose commits are still in memory
 
     def forgives(self):
@@ -87,7 +88,7 @@ class JobStory:
         found = []
         for event in self.job.events(name):
             base = self.bases.get(event["launch"], (event["launch"], 0))
-            if event["launch"] >= since:
+            if event["launch"] >= since and event["launch"] not in self.void:
                 found.append((event["launch"], event["step"]) if event["step"] > base[1] else base)
         return found
 

@@ -17,6 +17,7 @@ SLOW_DOWN = {"status": 503, "body": "<Error><Code>SlowDown</Code></Error>"}
 REQUESTS = (("PUT", "shard-"), ("PUT", "partNumber=1"), ("PUT", "partNumber"), ("POST", "uploads"),
             ("POST", "uploadId"), ("PUT", "manifest"), ("PUT", "term"), ("DELETE", ".*"), ("GET", "list-type"),
             ("GET", "uploads"), ("GET", "shard-"), ("GET", "manifest"), ("GET", "term"), ("HEAD", ".*"))
+UPLOADING = (("POST", "uploads"), ("PUT", "partNumber"), ("POST", "uploadId"))  # what a kill leaves behind
 HELD = "held by a start whose trainers are alive|another start"
 QUIET = None
 
@@ -48,7 +49,7 @@ class BucketStory(JobStory):
         nodes, ranks = dice.choice((1, 2, 2, 2, 3)), dice.choice((1, 1, 2))
         self.settings = {
             "nodes": nodes, "ranks": ranks, "twins": dice.choice((1, nodes * ranks)), "step_ms": dice.choice((5, 30)),
-            "count": dice.choice((20000, 1200000, 1200000)),  # a shard of the latter is uploaded in two parts
+            "count": dice.choice((20000, 1200000, 1200000, 1200000)),  # a shard of the latter is uploaded in two parts
             "config": {"save_mem_interval": dice.choice((1, 2, 5)), "save_storage_interval": dice.choice((4, 10)),
                        "max_ckpt_num": dice.choice((1, 2, 3)), "copies": dice.choice((1, 2, 2)) if nodes > 1 else 1,
                        "storage_timeout_ms": dice.choice((5000, 20000))}}
@@ -91,8 +92,10 @@ class BucketStory(JobStory):
 
     def moment(self):
         """Waits until a request of some kind is under way, but not for long, or for a while."""
-        method, path = self.dice.choice(REQUESTS)
-        until, extra = time.monotonic() + self.dice.choice((0, 1, 5)), self.dice.choice((0, 0, self.dice.random() / 2))
+        method, path = self.dice.choice((*REQUESTS, *UPLOADING, *UPLOADING))
+        until, extra = time.monotonic() + self.dice.choice((1, 5, 5)), self.dice.choice((0, 0, self.dice.random() / 2))
+        if self.dice.random() < 0.5:  # then it is still under way
+            self.proxy.fault("delay", method, path, seconds=0.5)
         before = self.proxy.count(method, path)
         while time.monotonic() < until and self.proxy.count(method, path) == before:
             time.sleep(0.002)
@@ -195,7 +198,7 @@ class BucketStory(JobStory):
 
     def restart(self, noise, lose):
         known = self.known(lose)
-        self.say(f"started again, known {known}")
+        self.say(f"started again, known {known}, unfinished uploads: {self.bucket.uploads()}")
         new = self.launch(noise, must=known)
         if new is None:  # an error, rightly: when storage is well again, all that is known is there
             self.be_quiet()
@@ -285,8 +288,13 @@ class BucketStory(JobStory):
     def judge_race(self, noise, *starts):
         """The one that has got the job."""
         won = [start for start in starts if all(isinstance(o, int) or o == "fresh" for o in start.restored())]
-        if len(won) > 1:
+        if len(won) > 1 and noise is QUIET:
             raise Broken(f"two starts got the job: {[start.restored() for start in starts]}")
+        if len(won) > 1:  # the note of the first one's holder was late: it may save nothing any more, and says so
+            self.wait("one of two starts is over", lambda: any(map(self.is_over, won)))
+            self.void |= {start.number for start in won if self.is_over(start)}
+            won = [start for start in won if start.number not in self.void]
+            return won[0] if won else None
         for start in starts:
             text = " | ".join(map(str, start.restored()))
             if start not in won and noise is QUIET and not re.search(HELD, text):
@@ -294,6 +302,10 @@ class BucketStory(JobStory):
         if not won and noise is QUIET:
             raise Broken(f"no start got the job: {[start.restored() for start in starts]}")
         return won[0] if won else None
+
+    @staticmethod
+    def is_over(launch):
+        return any("has taken it over" in text for text in launch.texts())
 
     def judge_bucket(self):
         """All that is there is whole, and all that was reported as published is there or superseded."""
