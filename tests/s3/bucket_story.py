@@ -253,6 +253,7 @@ class BucketStory(JobStory):
         launch.kill()
         self.wait("no unfinished upload is left", lambda: not self.bucket.uploads())
         self.wait_settled()
+        self.job.lose_nodes()  # or an agent may delete what is being read
         self.judge_bucket()
 
     def wait_settled(self):
