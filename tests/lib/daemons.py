@@ -18,10 +18,10 @@ def programs(build, work):
     return directory
 
 
-def kill_all(work):
-    """Of all nodes at once, and so their memory is lost."""
+def kill_all(directory):
+    """Of all nodes below it, or of the one that it belongs to, at once, and so their memory is lost."""
     deadline = time.monotonic() + 30
-    while (pids := _daemons(work)) and time.monotonic() < deadline:
+    while (pids := daemons(directory)) and time.monotonic() < deadline:
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none starts the other one again meanwhile
             for pid in pids:
                 send(pid, number)
@@ -36,12 +36,14 @@ def send(pid, number):
         pass
 
 
-def _daemons(work):
-    mark, found = os.fsencode(work) + b"/", []
+def daemons(directory, name="tierckpt"):
+    """The pids of those whose command line has the directory or something in it. Their names begin with `name`."""
+    marks, found = (os.fsencode(directory) + b"/", os.fsencode(directory) + b"\0"), []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if mark in Path("/proc", entry, "cmdline").read_bytes() and \
-                    Path("/proc", entry, "comm").read_text(encoding="utf-8").startswith("tierckpt"):
+            command = Path("/proc", entry, "cmdline").read_bytes()
+            if any(mark in command for mark in marks) and \
+                    Path("/proc", entry, "comm").read_text(encoding="utf-8").startswith(name):
                 found.append(int(entry))
         except (FileNotFoundError, ProcessLookupError):
             pass

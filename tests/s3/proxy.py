@@ -1,6 +1,7 @@
 """A proxy in front of a server of S3 that does to chosen requests what networks and busy servers do.
 
-Each fault is for one request: the first one, once the fault is set, whose method and path match."""
+Each fault is for one request: the first one, once the fault is set, whose method and path match. It lets the first
+`after` of these pass."""
 
 import http.client
 import re
@@ -28,18 +29,26 @@ def header(head, name):
 
 
 class Fault:
-    def __init__(self, kind, method=".*", path=".*", times=1, **details):
-        self.kind, self.method, self.path, self.left, self.details = kind, method, path, times, details
+    def __init__(self, kind, method=".*", path=".*", times=1, after=0, **details):
+        self.kind, self.method, self.path, self.details = kind, method, path, details
+        self.left, self.after = times, after
 
-    def matches(self, method, path):
-        return self.left > 0 and re.fullmatch(self.method, method) and re.search(self.path, path)
+    def hits(self, method, path):
+        """Whether it is for this request, which counts."""
+        if self.left == 0 or not re.fullmatch(self.method, method) or not re.search(self.path, path):
+            return False
+        if self.after > 0:
+            self.after -= 1
+            return False
+        self.left -= 1
+        return True
 
 
 class Proxy:
     def __init__(self, port, certificate=None):
         """certificate: a file with one and its key, for TLS."""
-        self.upstream, self.faults, self.seen, self.lock = port, [], [], threading.Lock()
-        self.handshakes, self.resumed, self.refused = 0, 0, 0
+        self.upstream, self.faults, self.seen, self.done, self.lock = port, [], [], [], threading.Lock()
+        self.handshakes, self.resumed, self.refused, self.held = 0, 0, 0, 0
         proxy, context = self, None
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -91,8 +100,8 @@ class Proxy:
         with self.lock:
             self.seen.append((method, path))
             for fault in self.faults:
-                if fault.matches(method, path):
-                    fault.left -= 1
+                if fault.hits(method, path):
+                    self.done.append(fault.kind)
                     return fault
         return None
 
@@ -115,6 +124,14 @@ class Proxy:
                 lines.append(f"Content-Length: {length}")
             return ("\r\n".join(lines) + "\r\n\r\n").encode(), content
 
+    def hold(self, seconds):
+        """A request, which may outlive its sender."""
+        with self.lock:
+            self.held += 1
+        time.sleep(seconds)
+        with self.lock:
+            self.held -= 1
+
     def serve(self, stream, sock):
         """One request; whether the connection stays."""
         head = read_head(stream)
@@ -128,7 +145,7 @@ class Proxy:
         if kind == "cut":  # before the server has seen anything
             return False
         if kind == "hang":
-            time.sleep(details["seconds"])
+            self.hold(details["seconds"])
             return False
         if kind == "answer":
             time.sleep(details.get("seconds", 0))
@@ -137,8 +154,8 @@ class Proxy:
             sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + text)
             return True
         if kind == "delay":
-            time.sleep(details["seconds"])
-        if kind == "corrupt":
+            self.hold(details["seconds"])
+        if kind == "corrupt" and body:
             body = bytes([body[0] ^ 1]) + body[1:]
         if kind == "duplicate":
             self.forward(method, head, body)

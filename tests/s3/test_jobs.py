@@ -67,7 +67,7 @@ def test_cluster(name, seaweedfs, prefix):
 def test_killed_while_draining(seaweedfs, proxy, prefix, tmp_path):
     proxy.fault("hang", "PUT", r"\.t1/.*partNumber=2", times=2, seconds=15)
     proxy.fault("delay", "PUT", r"\.t1/manifest", seconds=0)
-    proxy.fault("hang", "PUT", r"\.t1/manifest", seconds=15)
+    proxy.fault("hang", "PUT", r"\.t1/manifest", times=3, seconds=15)  # each for 6 s, then it is sent again
     run(HERE / "job_killed_while_draining.sh", seaweedfs, prefix, endpoint=proxy.url)
 
 

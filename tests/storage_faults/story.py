@@ -2,16 +2,15 @@
 """One run: a job over a storage that lies from a seed, and what must be true of it nevertheless."""
 
 import json
-import random
 import re
 import time
 
 from job import Job
+from job_story import JobStory
 from lying import LyingDirectory, Lies
 from outages import CLAIM, PART, WHOLE, Outage
 from seeded import Broken
 
-BOUND_S = 120  # for whatever has to come to an end; the lies of one run hold a process up for less
 ERRORS = ("EIO", "ESTALE", "EMFILE", "EACCES", "ENOSPC", "EDQUOT", "ETIMEDOUT")
 REASONS = ("Input/output error", "Stale file handle", "Too many open files", "Permission denied", "No space left",
            "Disk quota exceeded", "timed out", "did not answer", "does not answer", "Read-only file system", "ended early", "damaged", "digest", "shorter", "short",
@@ -36,11 +35,11 @@ def lies_of(dice):
     return Lies(tuple(kinds), per_1000, calls, "" if "OLD" in kinds else only, "", hang_ms)
 
 
-class Story:
+class Story(JobStory):
     """`tell` does it; raises Broken."""
 
     def __init__(self, build, work, seed, say):
-        self.dice, self.say, self.work = random.Random(seed), say, work
+        super().__init__(work, seed, say)
         dice = self.dice
         nodes, ranks = dice.choice((1, 1, 2)), dice.choice((1, 2))
         self.settings = {"nodes": nodes, "ranks": ranks, "twins": dice.choice((1, nodes * ranks)), "config": {
@@ -49,13 +48,11 @@ class Story:
         self.storage = LyingDirectory(build / "tests/storage_faults/lying_fs", work, seed)
         self.job = Job(build, work, self.storage.path, self.settings)
         self.settings["config"]["storage_timeout_ms"] = dice.choice((2000, 20000))
-        self.bases = {}  # launch -> (origin, step) of what it restored
-        self.figures = {"launches": 0, "restored": 0, "errors": 0, "lies": 0}
-        self.memory_since = 1  # the first launch whose commits are still in memory
+        self.figures["lies"] = 0
 
     def tell(self):
         self.say(f"settings {self.settings}")
-        launch = self.launch(lies=None, must="fresh")
+        launch = self.launch(None, must="fresh")
         self.wait_published(launch, 2)
         for _ in range(self.dice.randint(2, 3)):
             launch = self.dice.choice((self.train_on, self.look, self.start_again, self.start_again,
@@ -174,48 +171,11 @@ class Story:
         self.wait("each rank reports that it is over", lambda: all(not text for text in launch.health()))
         return launch
 
-    def launch(self, lies, must):
-        """Starts all ranks and judges what comes of their restore; None if it is an error, which only lies excuse."""
-        self.figures["launches"] += 1
-        launch = self.job.start()
-        self.wait(f"launch {launch.number} restores", lambda: self.answered(launch))
-        outcomes = launch.restored()
-        errors = [outcome for outcome in outcomes if str(outcome).startswith("ERROR") or outcome is None]
-        if any(str(outcome).startswith("WRONG") for outcome in outcomes):
-            raise Broken(f"launch {launch.number}: {outcomes}")
-        if errors:
-            self.judge_error(launch, lies, outcomes)
-            launch.kill()
-            return None
-        if len(set(outcomes)) != 1:
-            raise Broken(f"launch {launch.number}: the ranks restored different things: {outcomes}")
-        self.judge_restored(launch, outcomes[0], must)
-        return launch
-
-    def answered(self, launch):
-        return all(outcome is not None or process.poll() is not None
-                   for outcome, process in zip(launch.restored(), launch.processes))
-
     # ---- what is promised -----------------------------------------------------------------------------------------
 
-    def judge_restored(self, launch, outcome, must):
-        if outcome == "fresh":
-            if must != "fresh":
-                raise Broken(f"launch {launch.number} starts fresh, {must} was saved")
-            self.bases[launch.number] = (launch.number, 0)
-            return
-        mine = lambda: [e for e in self.job.events("restored") if e["launch"] == launch.number]
-        self.wait("the journal has what was restored", mine)  # it is written right after the output
-        event = mine()[0]
-        got = (event["origin"], event["step"])
-        self.bases[launch.number] = got
-        self.figures["restored"] += 1
-        self.say(f"launch {launch.number} restored {got}")
-        if must == "fresh" or got < must:
-            warned = "is damaged" in self.job.logs() or "passed over" in self.job.logs()
-            flipped = self.storage.told().get("FLIP", 0) > 0
-            if not (flipped and warned):
-                raise Broken(f"launch {launch.number} restored {got}, older than {must}")
+    def forgives(self):
+        warned = "is damaged" in self.job.logs() or "passed over" in self.job.logs()
+        return warned and self.storage.told().get("FLIP", 0) > 0
 
     def judge_list(self, answer, known, lies):
         status, text, complaint = answer
@@ -243,56 +203,6 @@ class Story:
             reasons += ("was committed, and no copy of it was found",)
         if not any(reason.lower() in text.lower() for reason in reasons):
             raise Broken(f"launch {launch.number} fails without a reason: {text}")
-
-    def known(self, lose):
-        """The newest version that must be restored: of what is published, and of what is in memory if that is left."""
-        newest = max(self.versions("published"), default=None)
-        if not lose:
-            committed = [v for v in self.versions("committed", self.memory_since)]
-            newest = max((v for v in (newest, max(committed, default=None), *self.kept_bases()) if v), default=None)
-        bases = [base for base in self.bases.values() if base[1] > 0 and not lose]
-        return max((v for v in (newest, *bases) if v), default="fresh")
-
-    def kept_bases(self):
-        return [base for number, base in self.bases.items() if number >= self.memory_since and base[1] > 0]
-
-    def versions(self, name, since=1):
-        """(origin, step) of each event."""
-        found = []
-        for event in self.job.events(name):
-            base = self.bases.get(event["launch"], (event["launch"], 0))
-            if event["launch"] >= since:
-                found.append((event["launch"], event["step"]) if event["step"] > base[1] else base)
-        return found
-
-    # ---- waiting --------------------------------------------------------------------------------------------------
-
-    def wait(self, what, done):
-        deadline = time.monotonic() + BOUND_S
-        while not done():
-            if time.monotonic() > deadline:
-                raise Broken(f"{what}: not within {BOUND_S} s")
-            time.sleep(0.02)
-
-    def more_steps(self, launch, count):
-        goal = launch.steps() + count
-
-        def done():
-            dead = [process.poll() for process in launch.processes if process.poll() is not None]
-            if dead:
-                raise Broken(f"launch {launch.number}: a trainer ended with {dead}: {launch.restored()} "
-                             f"{[text[-300:] for text in launch.texts()]}")
-            return launch.steps() >= goal
-        return done
-
-    def wait_published(self, launch, count):
-        """So many more versions of this launch are published from now on."""
-        goal = self.published_by(launch) + count
-        alive = self.more_steps(launch, 0)
-        self.wait(f"launch {launch.number} publishes", lambda: alive() and self.published_by(launch) >= goal)
-
-    def published_by(self, launch):
-        return len({event["step"] for event in self.job.events("published") if event["launch"] == launch.number})
 
     def close(self):
         self.job.close()

@@ -5,10 +5,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
-from daemons import kill_all, programs
+from daemons import daemons, kill_all, programs, send
 
 JOB = "faulty"
 
@@ -58,8 +59,11 @@ def _restored(text):
 
 
 class Job:
-    def __init__(self, build, work, save_dir, settings):
+    def __init__(self, build, work, save_dir, settings, environment=None):
         self.build, self.work, self.save_dir, self.settings = Path(build), work, save_dir, settings
+        self.environment = {**(os.environ if environment is None else environment), "UCX_MEM_EVENTS": "n",
+                            "TIERCKPT_BIN_DIR": str(work / "bin")}
+        self.first = "n0"
         self.history = work / "history"
         self.launches = []
         (work / "run").mkdir()
@@ -71,9 +75,10 @@ class Job:
                 "restore_wait_ms": 1000, "version_timeout_ms": 10000, "max_restore_tries": 1000, "log_level": 3,
                 **self.settings["config"]}
 
-    def start(self, steps=100000):
-        """All ranks. Rank r is on node r // ranks of a node."""
+    def start(self, family="n", **more):
+        """All ranks. Rank r is on node r // ranks of a node of the family. `more` goes to the configuration."""
         s, number = self.settings, len(self.launches) + 1
+        self.first = f"{family}0"
         meeting = self.work / f"oob.{number}"
         meeting.mkdir()
         processes, outputs = [], []
@@ -82,23 +87,22 @@ class Job:
             with open(output, "wb") as out:
                 processes.append(subprocess.Popen(
                     (self.build / "tests/cluster/cluster_trainer", "--json",
-                     json.dumps(self.config(f"n{rank // s['ranks']}")), "--oob", meeting, "--rank", str(rank),
-                     "--world", str(s["nodes"] * s["ranks"]), "--twins", str(s["twins"]), "--count", "20000",
-                     "--step-ms", "5", "--steps", str(steps), "--launch", str(number), "--lockstep", "--journal",
-                     self.history),
-                    stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                    env={**os.environ, "TIERCKPT_BIN_DIR": str(self.work / "bin"), "UCX_MEM_EVENTS": "n"}))
+                     json.dumps(self.config(f"{family}{rank // s['ranks']}") | more), "--oob", meeting, "--rank",
+                     str(rank), "--world", str(s["nodes"] * s["ranks"]), "--twins", str(s["twins"]), "--count",
+                     str(s.get("count", 20000)), "--step-ms", str(s.get("step_ms", 5)), "--steps", "100000",
+                     "--launch", str(number), "--lockstep", "--journal", self.history),
+                    stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.environment))
             outputs.append(output)
         self.launches.append(Launch(number, processes, outputs))
         return self.launches[-1]
 
     def ask(self, *command):
         """What `tierckpt` says on the first node: (exit status, output, complaints)."""
-        config = self.work / "n0.json"
-        config.write_text(json.dumps(self.config("n0")), encoding="utf-8")
+        config = self.work / f"{self.first}.json"
+        config.write_text(json.dumps(self.config(self.first)), encoding="utf-8")
         try:
             done = subprocess.run((self.work / "bin/tierckpt", "--config", config, *command), capture_output=True,
-                                  timeout=60, check=False)
+                                  timeout=60, check=False, env=self.environment)
         except subprocess.TimeoutExpired:  # it waits for storage, as it says
             return 124, "", "no answer in 60 s"
         return (done.returncode, done.stdout.decode(errors="replace").strip(),
@@ -112,6 +116,17 @@ class Job:
     def lose_nodes(self):
         """Agents and supervisors of all nodes at once, and so their memory."""
         kill_all(self.work)
+
+    def runtime(self, node):
+        return self.work / "run" / JOB / node
+
+    def lose_node(self, node):
+        """Agent and supervisor, and so its memory."""
+        kill_all(self.runtime(node))
+
+    def kill_agent(self, node):
+        for pid in daemons(self.runtime(node), "tierckptd"):
+            send(pid, signal.SIGKILL)
 
     def events(self, name):
         """(launch, members) of every event of this name so far."""
