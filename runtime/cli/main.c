@@ -129,9 +129,6 @@ static int take_tune(struct cli_tune *tune, int option)
         return take_hours("--several-mtbf", &tune->several_hours);
     case 'l':
         return take_hours("--all-mtbf", &tune->all_hours);
-    case 'y':
-        tune->why = true;
-        return 0;
     default:
         return 3;
     }
@@ -174,10 +171,38 @@ static int take_export(struct cli_export *export, int option)
     }
 }
 
+/* What an option without a value switches on; NULL for other options. */
+static bool *switched_on_by(struct cli *cli, int option)
+{
+    switch (option) {
+    case 'j':
+        return &cli->json;
+    case 'd':
+        return &cli->dry_run;
+    case 'f':
+        return &cli->force;
+    case 'm':
+        return &cli->markdown;
+    case 'R':
+        return &cli->network;
+    case 'w':
+        return &cli->wait;
+    case 'y':
+        return &cli->tune.why;
+    default:
+        return NULL;
+    }
+}
+
 /* One option; 0 to go on, else the exit status + 1. */
 static int take(struct cli *cli, struct arguments *a, int option)
 {
+    bool *flag = switched_on_by(cli, option);
     uint64_t n;
+    if (flag != NULL) {
+        *flag = true;
+        return 0;
+    }
     switch (option) {
     case 'c':
         a->which.config = optarg;
@@ -190,24 +215,6 @@ static int take(struct cli *cli, struct arguments *a, int option)
         return 0;
     case 'N':
         a->which.node = optarg;
-        return 0;
-    case 'j':
-        cli->json = true;
-        return 0;
-    case 'd':
-        cli->dry_run = true;
-        return 0;
-    case 'f':
-        cli->force = true;
-        return 0;
-    case 'm':
-        cli->markdown = true;
-        return 0;
-    case 'R':
-        cli->network = true;
-        return 0;
-    case 'w':
-        cli->wait = true;
         return 0;
     case 'S':
         cli->set = optarg;
@@ -228,7 +235,6 @@ static int take(struct cli *cli, struct arguments *a, int option)
     case 'p':
     case 'g':
     case 'l':
-    case 'y':
         return take_tune(&cli->tune, option);
     default:
         return take_export(&cli->export, option);
