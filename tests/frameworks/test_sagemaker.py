@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -198,6 +199,41 @@ def test_loads_beside_living_trainers_leave_them_alone(tmp_path, site, nursery):
         assert in_memory.startswith("ExistsError ") and "/step-3/tp0_fsdp" in in_memory
         assert "is not on storage: step 3 of it is in the memory of trainers" in in_memory
         assert never_saved.startswith("NotFoundError nothing was saved as ") and "/step-4/tp0_fsdp" in never_saved
+
+
+def killed_after_saves(rank, world, config, directory):
+    sm.configure(config=config)
+    for step in (1, 2, 3):
+        for checkpoint_id in local_ids(rank, directory)[step], f"{directory}/again/tp0_fsdp{rank}":
+            sm.save({"w": torch.full((5,), float(step))}, checkpoint_id=checkpoint_id)
+        if rank == 1 and step == 2:
+            shutil.copytree(f"{directory}/again/tp0_fsdp1", f"{directory}/earlier")
+    dist.barrier()
+    die()
+
+
+def loaded(rank, world, config, directory, checkpoint_id):
+    sm.configure(config=config)
+    return found_in(f"{directory}/{checkpoint_id}/tp0_fsdp{rank}")
+
+
+@pytest.mark.parametrize("checkpoint_id", ["step-3", "again"])
+@pytest.mark.parametrize("agents", ["alive", "gone"])
+def test_kill_between_the_directories_of_two_ranks_loses_nothing(tmp_path, site, nursery, checkpoint_id, agents):
+    """Rank 1 has no directory of the last save, or that of an earlier one."""
+    config = {key: value for key, value in site.config.items() if key != "save_storage_interval"}  # each save goes there
+    arguments = {"nursery": nursery, "world": 2, "config": config, "directory": str(site.dir)}
+    with Job(tmp_path, "test_sagemaker:killed_after_saves", **arguments) as job:
+        job.killed()
+    mine = site.dir / checkpoint_id / "tp0_fsdp1"
+    shutil.rmtree(mine)
+    if checkpoint_id == "again":
+        shutil.copytree(site.dir / "earlier", mine)
+    if agents == "gone":
+        for series in (site.dir / "run").iterdir():
+            site.config["job"] = series.name
+            site.kill_agents()
+    assert run(tmp_path, "test_sagemaker:loaded", checkpoint_id=checkpoint_id, **arguments) == [[3.0]] * 2
 
 
 def sharded(rank, world, config, directory, reference):

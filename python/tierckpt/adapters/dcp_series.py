@@ -80,7 +80,7 @@ def _device(path: str) -> int:
 
 
 class Memory(IntEnum):
-    """What the agents are to a load, as one rank knows it. Of all ranks the greatest counts."""
+    """Whether a load should ask the agents, as one rank sees it. The greatest value of all ranks decides."""
 
     HAS_NOTHING = 0
     MAY_HAVE_IT = 1
@@ -270,8 +270,8 @@ class Series:
             return NO_VERSION
 
     def _memory_for(self, name: Named, version: Version) -> Memory:
-        """Whether to ask for more than the version that the directory has, and to attach if this series is not. Raises
-        as _may_attach_for."""
+        """For a load whose directory has this version. Who asks has to attach if this series is not attached. Raises as
+        _may_attach_for."""
         if self.tiers.attached:
             return Memory.MAY_HAVE_IT
         if not is_begun(self._keys):

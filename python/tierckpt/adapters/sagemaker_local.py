@@ -22,7 +22,7 @@ from . import dcp_directory
 from .dcp import StorageReader
 from .dcp_functions import program
 from .dcp_ids import Named, of_all_shards
-from .dcp_series import Memory, Series, Settings, Stored
+from .dcp_series import Memory, Series, Settings, Stored, is_begun
 
 
 def series_of(name: Named, group: ProcessGroup | None) -> "LocalSeries":
@@ -102,15 +102,19 @@ class LocalSeries(Series):
         if any(one.of_torch for one in found):
             return found
         newest = max(one.version for one in found)
-        memory = self.world.gather(self.world.agreed(lambda: self._memory_here(name, newest)))
-        if max(memory) == Memory.MAY_HAVE_IT and self._tiers_have_it(state_dict, name, newest):
+        same = all(one.version == newest for one in found)
+        memory = max(self.world.gather(self.world.agreed(lambda: self._memory_here(name, newest, same))))
+        if memory == Memory.MAY_HAVE_IT and self._tiers_have_it(state_dict, name, newest):
             return []
         if newest == NO_VERSION:
             raise errors.NotFoundError(f"nothing was saved as {name.path}: no rank has a checkpoint there, and there "
                                        "is none in memory")
-        if any(one.version != newest for one in found):
+        if not same and memory == Memory.IN_USE:
+            raise errors.BusyError(f"trainers of {name.series} are alive and save step {newest.step}: some ranks have "
+                                   "its directory, others not yet. Load it again when it is complete")
+        if not same:
             raise errors.LayoutError("the directories of the ranks have different versions: " + ", ".join(
-                f"{one.path} step {one.version.step}" for one in found))
+                f"{one.path} {f'step {one.version.step}' if one.exists else 'none'}" for one in found))
         return found
 
     def _in_the_bucket(self, name: Named) -> list[Stored]:
@@ -122,11 +126,15 @@ class LocalSeries(Series):
         found = dcp_directory.version_at(name.path)
         return Stored(dcp_directory.is_of_torch(name.path), found[1] if found else NO_VERSION, name.path)
 
-    def _memory_here(self, name: Named, newest: Version) -> Memory:
-        """As this rank and the agent of its node know it. A directory of another job was moved to this id."""
+    def _memory_here(self, name: Named, newest: Version, same: bool) -> Memory:
+        """As this rank and the agent of its node know it. A directory of another job was moved to this id. Directories
+        that are not the same were made when the trainers were killed: their version is whole where it is published."""
         job, version = dcp_directory.version_at(name.path) or (self._keys["job"], NO_VERSION)
-        own = job == self._keys["job"] and (version == NO_VERSION or name.number in (None, version.step))
-        return self._memory_for(name, newest) if own else Memory.HAS_NOTHING
+        if job != self._keys["job"] or not (version == NO_VERSION or name.number in (None, version.step)):
+            return Memory.HAS_NOTHING
+        memory = self._memory_for(name, newest)
+        interrupted = memory == Memory.HAS_NOTHING and not same and is_begun(self._keys)
+        return Memory.MAY_HAVE_IT if interrupted else memory
 
     def _tiers_have_it(self, state_dict: Mapping[str, Any], name: Named, newest: Version) -> bool:
         self._attach(state_dict)
