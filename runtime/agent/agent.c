@@ -237,13 +237,16 @@ tck_status_t agent_new(const struct config *config, struct agent **out, struct e
         return error_set(err, TCK_ERR_NOMEM, "agent: out of memory");
     }
     agent->config = *config;
-    agent->pool_threads = digest_threads(processors_usable(""));
+    uint32_t processors = processors_usable("");
+    agent->pool_threads = digest_threads(processors);
     agent->start_wall_ms = clock_wall_ms();
     tck_status_t status = start(agent, err);
     if (status != TCK_OK) {
         agent_free(agent);
         return status;
     }
+    log_info("%u threads compute digests and copy, as this agent may use %u processors", agent->pool_threads,
+             processors);
     metrics_tick(agent->metrics); /* from now on the file is this agent's, however soon it ends */
     *out = agent;
     return TCK_OK;

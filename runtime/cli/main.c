@@ -39,7 +39,7 @@ static const struct {
     {"stop", cli_stop, 0, false, "f",
      "end the agents of the job and free their memory (--force: even if saved steps are lost)"},
     {"top", cli_top, 0, false, "", "the status of the job, renewed each second, with rates (q: quit)"},
-    {"tune", cli_tune, 0, false, "npgly", "the intervals that cost the running training least"},
+    {"tune", cli_tune, 0, false, "npgly", "the intervals and copies that cost the running training least"},
     {"doctor", cli_doctor, 0, true, "R",
      "check this machine, and launcher settings that are known to break recovery (--network: and measure how fast\n"
      "           the agent sends to the other nodes)"},
@@ -78,9 +78,9 @@ static void usage(FILE *to)
         "  --strip-prefix TEXT, --add-prefix TEXT   change the names, in this order\n"
         "\n"
         "tune:\n"
-        "  --why               how that was computed, and what other intervals and fewer copies would cost\n"
+        "  --why               how that was computed, and what other intervals and numbers of copies would cost\n"
         "  --node-mtbf HOURS, --process-mtbf HOURS   the mean time between failures of one node, and of its programs\n"
-        "  --several-mtbf HOURS, --all-mtbf HOURS    of one node together with another, and of all nodes at once\n"
+        "  --several-mtbf HOURS, --all-mtbf HOURS    of a node together with another one, and of all nodes at once\n"
         "\n"
         "Exit status: 0 the answer is good, 1 it is not, 2 wrong usage.\n",
         to);

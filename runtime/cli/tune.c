@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tierckpt tune: the intervals that cost the running training least, and with --why the reasons. */
+ * tierckpt tune: the intervals and the number of copies that cost the running training least, and with --why the
+ * reasons. */
 #include "core/tune.h"
 #include "cli/cli.h"
 
@@ -100,15 +101,14 @@ static void print_measured(const struct tuning *t)
 static void print_failures(const struct tuning *t)
 {
     const struct tune_failures *f = &t->failures;
-    printf("Counted in %.3g hours of %u nodes: %" PRIu64 " restarts with the same nodes, %" PRIu64
-           " after which one node was replaced, and\n%" PRIu64 " after which several were.\n",
+    printf("Counted in %.3g hours of %u nodes: starts with the same nodes %" PRIu64 ", with one node replaced %" PRIu64
+           ", with several replaced %" PRIu64 ".\n",
            t->counts.node_seconds / HOUR_S / f->nodes, f->nodes, t->counts.restarts, t->counts.nodes,
            t->counts.several);
-    printf(
-        "With what is assumed of large clusters, the software of a node fails every %.0f hours (--process-mtbf), the "
-        "node every\n%.0f (--node-mtbf), and it fails together with another one every %.0f (--several-mtbf). That all "
-        "nodes fail at once\nis assumed: every %.0f hours (--all-mtbf).\n",
-        f->process / HOUR_S, f->node / HOUR_S, f->several / HOUR_S, f->all / HOUR_S);
+    printf("What is not given is that of large clusters, corrected by what was counted. The software of a node fails "
+           "every\n%.0f hours (--process-mtbf), the node every %.0f (--node-mtbf), and it together with another one "
+           "every\n%.0f (--several-mtbf). All nodes fail at once every %.0f (--all-mtbf), which cannot be counted.\n",
+           f->process / HOUR_S, f->node / HOUR_S, f->several / HOUR_S, f->all / HOUR_S);
 }
 
 static void print_alternative(const struct tuning *t, const char *what, const struct tune_advice *at)
@@ -153,17 +153,16 @@ static void print_why(const struct tuning *t)
 static void print_copies(const struct tuning *t)
 {
     struct tune_advice best = tune_advise_copies(&t->costs, &t->failures, t->copies);
-    double share = 100 * tune_overhead(&t->costs, &best);
     if (t->failures.nodes == 1) {
         return;
     }
     if (t->copies == t->failures.copies) {
-        printf("copies = %u is right: others would use more memory for less than 0.1 %% of the time, or lose more.\n",
-               t->copies);
-    } else {
-        printf("With copies = %u instead of %u, from the next start on, that would be %.3g %%%s.\n", t->copies,
-               t->failures.copies, share, t->copies < t->failures.copies ? ", with less memory" : "");
+        printf("copies = %u is right: one more would take its memory for less than 0.1 %% of the time.\n", t->copies);
+        return;
     }
+    printf("With copies = %u instead of %u, from the next start on, that would be %.3g %%%s.\n", t->copies,
+           t->failures.copies, 100 * tune_overhead(&t->costs, &best),
+           t->failures.copies == 1 ? ", if copies are made before the next save" : "");
 }
 
 static void print_advice(const struct tuning *t)

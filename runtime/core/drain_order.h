@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * In which order a node writes its part of a version to storage. Pure.
  *
- * The time may end before all is written: an agent that gets SIGTERM has grace_s. What is missing then should be what
- * has the most copies elsewhere, since it is the least likely to be lost with this node. */
+ * The time may end before all is written: an agent that gets SIGTERM has grace_s. The files that are there then should
+ * be those of which nothing else is left. A version that is not whole is not published all the same. */
 #ifndef TCK_CORE_DRAIN_ORDER_H
 #define TCK_CORE_DRAIN_ORDER_H
 

@@ -8,7 +8,7 @@
 #define HOUR_S        3600.0
 #define PROCESS_HOURS 43000
 #define NODE_HOURS    8200
-#define SEVERAL_HOURS 75000
+#define SEVERAL_HOURS 37900 /* each such failure is one of AT_ONCE nodes */
 #define ALL_HOURS     2000
 #define AT_ONCE       2     /* nodes that fail together if several do */
 #define COPY_WORTH    0.001 /* of the time */
@@ -24,7 +24,7 @@ static uint64_t whole_steps(double steps)
 double tune_overhead(const struct tune_costs *costs, const struct tune_advice *at)
 {
     double mem = (double)at->mem_steps * costs->step, storage = (double)at->storage_steps * costs->step;
-    return costs->stall / (mem + costs->stall) + at->survived * mem / 2 + at->lost * (storage / 2 + costs->drain);
+    return costs->stall / (mem + costs->stall) + at->survived * mem / 2 + at->lost * (storage / 2 + 2 * costs->drain);
 }
 
 struct tune_failures tune_assumed(uint32_t nodes, uint32_t copies)
@@ -47,7 +47,7 @@ struct tune_failures tune_counted(const struct tune_failures *assumed, const str
     struct tune_failures out = *assumed;
     out.process = counted(assumed->process, counts->restarts, counts);
     out.node = counted(assumed->node, counts->nodes, counts);
-    out.several = counted(assumed->several, counts->several, counts);
+    out.several = counted(assumed->several, AT_ONCE * counts->several, counts);
     return out;
 }
 
@@ -91,12 +91,12 @@ static double all_copies_lost(const struct tune_failures *failures)
 
 static struct tune_advice rates_of(const struct tune_failures *failures)
 {
-    double nodes = failures->nodes, of_nodes = nodes / failures->node, of_several = nodes / failures->several;
-    double lost = all_copies_lost(failures);
-    struct tune_advice out = {.survived = nodes / failures->process + of_several * (1 - lost),
-                              .lost = 1 / failures->all + of_several * lost};
-    *(failures->copies > 1 ? &out.survived : &out.lost) += of_nodes;
-    return out;
+    double nodes = failures->nodes, lost = all_copies_lost(failures), of_nodes = nodes / failures->node;
+    double of_several = failures->nodes > 1 ? nodes / failures->several / AT_ONCE : 0;
+    bool elsewhere = failures->copies > 1 && failures->nodes > 1;
+    return (struct tune_advice){.survived =
+                                    nodes / failures->process + (elsewhere ? of_nodes : 0) + of_several * (1 - lost),
+                                .lost = 1 / failures->all + (elsewhere ? 0 : of_nodes) + of_several * lost};
 }
 
 struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune_failures *failures)
@@ -126,14 +126,14 @@ struct tune_advice tune_advise_copies(const struct tune_costs *costs, const stru
 
 uint32_t tune_copies(const struct tune_costs *costs, const struct tune_failures *failures)
 {
-    uint32_t most = failures->nodes < TUNE_COPIES_MAX ? failures->nodes : TUNE_COPIES_MAX, copies = 1;
-    double overhead[TUNE_COPIES_MAX], least = HUGE_VAL;
-    for (uint32_t c = 1; c <= most; c++) {
+    uint32_t most = failures->nodes < TUNE_COPIES_MAX ? failures->nodes : TUNE_COPIES_MAX, copies = most < 2 ? 1 : 2;
+    double overhead[TUNE_COPIES_MAX + 1] = {0}, least = HUGE_VAL;
+    for (uint32_t c = copies; c <= most; c++) {
         struct tune_advice advice = tune_advise_copies(costs, failures, c);
-        overhead[c - 1] = tune_overhead(costs, &advice);
-        least = overhead[c - 1] < least ? overhead[c - 1] : least;
+        overhead[c] = tune_overhead(costs, &advice);
+        least = overhead[c] < least ? overhead[c] : least;
     }
-    while (copies < most && overhead[copies - 1] > least + COPY_WORTH) {
+    while (copies < most && overhead[copies] > least + COPY_WORTH) {
         copies++;
     }
     return copies;

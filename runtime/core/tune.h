@@ -3,8 +3,9 @@
  *
  * The model is that of J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974,
  * with two levels. A save stalls the training; a failure loses, on average, half of the time from one save to the next.
- * Failures that memory survives lose time since the last save to memory, the others since the last one on storage. It
- * holds as long as an interval is short beside the time between failures. */
+ * Failures that memory survives lose time since the last save to memory, the others since the last one on storage, and
+ * the time to read that, which is taken to be as long as a drain. The model holds as long as an interval is short
+ * beside the time between failures. That storage may be down is not in it. */
 #ifndef TCK_CORE_TUNE_H
 #define TCK_CORE_TUNE_H
 
@@ -24,7 +25,7 @@ struct tune_failures {
     uint32_t nodes, copies;
     double process; /* of one node's processes: its memory survives */
     double node;    /* of one node alone: its memory is lost */
-    double several; /* of one node together with another one, as when a switch fails that both are connected to */
+    double several; /* of one node together with another one, as when a switch fails that connects both */
     double all;     /* of all nodes of the job at once */
 };
 
@@ -56,8 +57,9 @@ struct tune_advice tune_advise(const struct tune_costs *costs, const struct tune
 /* The same with another number of copies than in `failures`, with which `costs` was measured. */
 struct tune_advice tune_advise_copies(const struct tune_costs *costs, const struct tune_failures *failures,
                                       uint32_t copies);
-/* How many copies of each shard there should be, 1 the rank's own: the fewest, up to TUNE_COPIES_MAX, with which the
- * share below is at most a thousandth of the time above the least. The memory of another copy is not worth that. */
+/* How many copies of each shard there should be, the rank's own included: the fewest from 2 to TUNE_COPIES_MAX with
+ * which the share below is at most a thousandth of the time above the least, as more would take memory for little. 1 is
+ * advised for a single node alone, since it makes each node that is lost depend on storage. */
 uint32_t tune_copies(const struct tune_costs *costs, const struct tune_failures *failures);
 /* The share of the time that saves and lost work take at these intervals. */
 double tune_overhead(const struct tune_costs *costs, const struct tune_advice *at);

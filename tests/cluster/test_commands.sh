@@ -39,9 +39,9 @@ ask a tune | grep -Eq '^save_mem_interval +[0-9]+ +every ' || die "tune: $(ask a
 interval() { ask a --json tune "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["save_mem_interval"])'; }
 [ "$(interval --node-mtbf 1000000 --process-mtbf 1000000)" -gt "$(interval --node-mtbf 1 --process-mtbf 1)" ] ||
     die "failures do not count: $(ask a tune --node-mtbf 1)"
-[ "$(ask a --json tune | python3 -c 'import json, sys; print(json.load(sys.stdin)["copies"])')" = 1 ] ||
-    die "storage takes these versions in a moment, so no copies are needed: $(ask a --json tune)"
-ask a tune | grep -q '^With copies = 1 instead of 2' || die "tune: $(ask a tune)"
+[ "$(ask a --json tune | python3 -c 'import json, sys; print(json.load(sys.stdin)["copies"])')" = 2 ] ||
+    die "another number of copies: $(ask a --json tune)"
+ask a tune | grep -q '^copies = 2 is right' || die "tune: $(ask a tune)"
 bad 2 tune --node-mtbf 0
 bad 2 tune --all-mtbf 0
 bad 2 report run.html

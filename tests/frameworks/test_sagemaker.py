@@ -221,7 +221,8 @@ def loaded(rank, world, config, directory, checkpoint_id):
 @pytest.mark.parametrize("agents", ["alive", "gone"])
 def test_kill_between_the_directories_of_two_ranks_loses_nothing(tmp_path, site, nursery, checkpoint_id, agents):
     """Rank 1 has no directory of the last save, or that of an earlier one."""
-    config = {key: value for key, value in site.config.items() if key != "save_storage_interval"}  # each save goes there
+    config = {**site.config}
+    del config["save_storage_interval"]  # so that each save goes to storage
     arguments = {"nursery": nursery, "world": 2, "config": config, "directory": str(site.dir)}
     with Job(tmp_path, "test_sagemaker:killed_after_saves", **arguments) as job:
         job.killed()

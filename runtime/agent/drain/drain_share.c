@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * This node's part of a drain. A committed version has a copy at every owner and holder of a shard, so those that are
- * up count as copies, and so do equal bytes that this node has written before: of a version before it, or in an attempt
- * that failed later. */
+ * up count as copies. For the order, equal bytes that this node has written before count, too: of a version before it,
+ * or in an attempt that failed later. */
 #include "agent/drain/drain_share.h"
 
 #include "agent/driver/term.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define NAMED_MAX   16 /* more would make the line unreadable */
 #define NAMED_BYTES 512
@@ -54,55 +53,63 @@ uint32_t drain_share(const struct term_context *tc, struct version version, stru
     return count;
 }
 
-/* Removes what is written. Returns how many are left, in their order. */
-static uint32_t keep_unwritten(const struct term_context *tc, struct version version, struct drain_place *places,
-                               uint32_t count)
+/* What is lost with this node. Users do not know the ids of shards, so they are named by the first ranks that save
+ * them. */
+struct alone {
+    uint32_t count, written, without_copy, named, ranks[NAMED_MAX];
+};
+
+static void name_rank(struct alone *a, uint32_t rank)
 {
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!version_is(tc->local_shards[places[i].shard].drained_version, version)) {
-            places[left++] = places[i];
+    for (uint32_t i = 0; i < a->named; i++) {
+        if (a->ranks[i] == rank) {
+            return;
         }
     }
-    return left;
+    if (a->named < NAMED_MAX) {
+        a->ranks[a->named++] = rank;
+    }
 }
 
-/* Users do not know the ids of shards, so each is named by the first rank that saves it. */
-static void name_all(const struct term_context *tc, const struct drain_place *places, uint32_t count,
-                     char text[NAMED_BYTES])
+static struct alone count_alone(const struct term_context *tc, struct version version)
 {
-    const struct world *world = &tc->world;
-    uint32_t shown = count < NAMED_MAX ? count : NAMED_MAX;
+    struct alone out = {0};
+    for (uint32_t i = 0; i < tc->setup.shard_count; i++) {
+        if (!tc->shards[i].drains_here) {
+            continue;
+        }
+        out.count++;
+        out.written += version_is(tc->local_shards[i].drained_version, version);
+        if (at_other_nodes(tc, i) == 0) {
+            out.without_copy++;
+            name_rank(&out, tc->world.shard_ranks[tc->world.shards[tc->shards[i].world_shard].first_rank]);
+        }
+    }
+    return out;
+}
+
+static void list_ranks(const struct alone *a, char text[NAMED_BYTES])
+{
     size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < shown && used < NAMED_BYTES; i++) {
-        const struct world_shard *shard = &world->shards[tc->shards[places[i].shard].world_shard];
-        used += (size_t)snprintf(text + used, NAMED_BYTES - used, "%s%" PRIu32 " (%" PRIu32 ")", i == 0 ? "" : ", ",
-                                 world->shard_ranks[shard->first_rank], places[i].elsewhere);
+    for (uint32_t i = 0; i < a->named && used < NAMED_BYTES; i++) {
+        used +=
+            (size_t)snprintf(text + used, NAMED_BYTES - used, "%s%" PRIu32, i == 0 ? ": of rank " : ", ", a->ranks[i]);
     }
-    if (shown < count && used < NAMED_BYTES) {
-        snprintf(text + used, NAMED_BYTES - used, " and %" PRIu32 " more", count - shown);
+    if (a->named == NAMED_MAX && used < NAMED_BYTES) {
+        snprintf(text + used, NAMED_BYTES - used, ", ...");
     }
 }
 
-void drain_warn_unwritten(const struct term_context *tc, struct version version)
+void drain_warn_unpublished(const struct term_context *tc, struct version version)
 {
-    char names[NAMED_BYTES];
-    struct drain_place *places = calloc(tc->setup.shard_count + (size_t)1, sizeof(*places));
-    if (places == NULL) {
-        log_error("out of memory: which shards of version %" PRIu64 ".%" PRIu64 " are missing on storage is not known",
-                  version.term, version.step);
-        return;
+    char ranks[NAMED_BYTES];
+    struct alone alone = count_alone(tc, version);
+    list_ranks(&alone, ranks);
+    if (alone.count > 0) {
+        log_warn("version %" PRIu64 ".%" PRIu64 " was not published in time: of this node's %" PRIu32
+                 " shards, %" PRIu32 " are written to storage, and %" PRIu32
+                 " have no copy on another node that is up%s",
+                 version.term, version.step, alone.count, alone.written, alone.without_copy, ranks);
     }
-    uint32_t count = drain_share(tc, version, places), left = keep_unwritten(tc, version, places, count);
-    name_all(tc, places, left, names);
-    if (left > 0) {
-        log_warn("of this node's %" PRIu32 " shards of version %" PRIu64 ".%" PRIu64 ", %" PRIu32
-                 " are not on storage; by rank, with the number of other copies: %s",
-                 count, version.term, version.step, left, names);
-    } else if (count > 0) {
-        log_warn("this node's part of version %" PRIu64 ".%" PRIu64 " is written, but not that of another node",
-                 version.term, version.step);
-    }
-    free(places);
 }

@@ -75,7 +75,7 @@ static void warn_of_loss(const struct idle_exit *x)
         log_warn("version %" PRIu64 ".%" PRIu64 " is only in memory, and this node's part of it is lost now: it could "
                  "not be drained to storage, for the reasons logged above. A longer linger_s keeps memory for longer",
                  d->watermark.term, d->watermark.step);
-        drain_warn_unwritten(tc, d->watermark);
+        drain_warn_unpublished(tc, d->watermark);
     }
 }
 
@@ -87,7 +87,7 @@ static void warn_of_short_grace(const struct idle_exit *x)
             "not be drained to storage within %u s (grace_s). If no reason is logged above, storage is too slow for "
             "that: set grace_s, and the time that the system grants, to more",
             x->asked.term, x->asked.step, x->needs.config->grace_s);
-        drain_warn_unwritten(*x->needs.term, x->asked);
+        drain_warn_unpublished(*x->needs.term, x->asked);
     }
 }
 

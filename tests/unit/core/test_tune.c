@@ -56,13 +56,23 @@ Test(tune, counts_several_nodes_as_lost_memory_where_they_may_have_all_copies)
     const struct tune_costs costs = {.step = 1, .stall = 0.01, .drain = 10};
     struct tune_failures failures = rare, never = rare;
     never.several = INFINITY;
-    double all = tune_advise(&costs, &never).lost, of_several = failures.nodes / failures.several;
+    double all = tune_advise(&costs, &never).lost, of_several = failures.nodes / failures.several / 2;
     cr_assert_float_eq(tune_advise(&costs, &failures).lost - all, of_several * 2 / 63, 1e-3 * of_several,
                        "64 pairs of 64 * 63 / 2 have both copies of a shard");
     cr_assert_float_eq(tune_advise_copies(&costs, &failures, 3).lost, all, 1e-6 * all);
     failures.nodes = never.nodes = 2;
-    cr_assert_float_eq(tune_advise(&costs, &failures).lost, tune_advise(&costs, &never).lost + 2 / failures.several,
-                       1e-6 * of_several, "two nodes that fail are all");
+    cr_assert_float_eq(tune_advise(&costs, &failures).lost, tune_advise(&costs, &never).lost + 1 / failures.several,
+                       1e-6 * of_several, "the two nodes have all copies");
+}
+
+Test(tune, a_single_node_has_no_copies_elsewhere)
+{
+    const struct tune_costs costs = {.step = 1, .stall = 0.01, .drain = 10};
+    struct tune_failures one = rare, alone = rare;
+    one.nodes = alone.nodes = alone.copies = 1;
+    cr_assert_float_eq(tune_advise(&costs, &one).lost, 1 / rare.node + 1 / rare.all, 1e-15);
+    cr_assert_eq(tune_advise(&costs, &one).survived, tune_advise(&costs, &alone).survived);
+    cr_assert_eq(tune_copies(&costs, &one), 1);
 }
 
 Test(tune, advises_the_fewest_copies_that_lose_little)
@@ -70,16 +80,11 @@ Test(tune, advises_the_fewest_copies_that_lose_little)
     const struct tune_costs costs = {.step = 1, .stall = 0.01, .commit = 0.5, .drain = 100};
     struct tune_failures failures = rare;
     failures.node = failures.several = 50000 * DAY;
-    cr_assert_eq(tune_copies(&costs, &failures), 1, "no node fails");
-    failures.node = 20 * DAY;
-    cr_assert_eq(tune_copies(&costs, &failures), 2, "nodes fail one by one");
-    failures.several = 2 * DAY;
+    cr_assert_eq(tune_copies(&costs, &failures), 2, "no node fails, but one that does should not need storage");
+    failures.several = DAY;
     cr_assert_eq(tune_copies(&costs, &failures), 3, "two nodes fail at once");
     failures.nodes = 2;
-    failures.node = DAY;
     cr_assert_eq(tune_copies(&costs, &failures), 2, "there is no third node");
-    failures.nodes = 1;
-    cr_assert_eq(tune_copies(&costs, &failures), 1, "there is no second node");
 }
 
 Test(tune, more_copies_take_longer_to_make)
@@ -108,7 +113,7 @@ Test(tune, what_is_counted_outweighs_what_is_assumed_as_it_grows)
     struct tune_failures counted = tune_counted(&assumed, &failing);
     cr_assert_float_eq(counted.node, (assumed.node + 64 * DAY) / 10, 1);
     cr_assert_float_eq(counted.process, (assumed.process + 64 * DAY) / 100, 1);
-    cr_assert_float_eq(counted.several, (assumed.several + 64 * DAY) / 2, 1);
+    cr_assert_float_eq(counted.several, (assumed.several + 64 * DAY) / 3, 1, "two nodes");
     cr_assert_eq(counted.all, assumed.all);
     cr_assert_eq(counted.nodes, 64);
 }
@@ -233,7 +238,7 @@ static struct failing begin_failing(const struct tune_failures *f)
     struct failing out = {.seed = {1, 2, 3},
                           .rate = {[PROCESS] = f->nodes / f->process,
                                    [NODE] = f->nodes / f->node,
-                                   [SEVERAL] = f->nodes / f->several,
+                                   [SEVERAL] = f->nodes / f->several / 2, /* two nodes each time */
                                    [ALL] = 1 / f->all}};
     for (int class = 0; class < CLASSES; class ++) {
         out.next[class] = next_failure(out.seed, out.rate[class]);
@@ -251,7 +256,8 @@ static int first_class(const struct failing *f)
 }
 
 /* The share of the time that makes steps which are kept. Failures come at random, each at once followed by a restart,
- * which costs the same at every interval and is left out. A save to storage is there one drain later. */
+ * which costs the same at every interval and is left out, but for reading from storage. A save to storage is there one
+ * drain later. */
 static double goodput(const struct tune_costs *costs, const struct tune_failures *failures,
                       const struct tune_advice *at)
 {
@@ -270,6 +276,7 @@ static double goodput(const struct tune_costs *costs, const struct tune_failures
             if (!memory_survives(failing.seed, failures, class)) {
                 in_memory = on_storage;
                 published_at = INFINITY;
+                time += costs->drain;
             }
             step = in_memory;
         } else {
