@@ -101,7 +101,7 @@ static void stall_of(const struct bench *bench, const char *name, size_t tensor_
     const struct bench_way *best = bench_best(&ways[2], count - 2, bench->rounds);
     snprintf(id, sizeof(id), "G1.%s", name);
     print_stall(bench, &t, id, goal, &ways[0], best);
-    snprintf(id, sizeof(id), "G1.%s.told", name);
+    snprintf(id, sizeof(id), "G1.%s.reported", name);
     print_stall(bench, &t, id, goal, &ways[1], best);
     snprintf(id, sizeof(id), "G1.%s.cpu", name);
     print_cpu(bench, &t, id, &ways[0], bench_best_cpu(&ways[2], count - 2, bench->rounds));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Copies of versions that are not small are spread over the time between them, and the status says at which rate they go;
-# each version commits before the next one. Trace and status say what copies cost a step. The last one, after which no step follows, is not throttled.
+# Copies of versions that are not small are spread over the time between them, and the status says at which rate they
+# go; each version commits before the next one. Trace and status say what copies cost a step. The last one, after which
+# no step follows, is not throttled.
 . "$(dirname "$0")/lib.sh" "$1"
 mem_interval=20
 settings=",\"trace_dir\":\"$work/traces\""

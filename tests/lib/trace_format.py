@@ -45,9 +45,13 @@ def _without_doubles(pairs):
     return dict(pairs)
 
 
+def _no_number(text):
+    raise AssertionError(f"{text} is no number in JSON")
+
+
 def _event(line):
     assert line.endswith(","), f"no comma between this event and the next one: {line}"
-    event = json.loads(line[:-1], object_pairs_hook=_without_doubles)
+    event = json.loads(line[:-1], object_pairs_hook=_without_doubles, parse_constant=_no_number)
     assert isinstance(event, dict), line
     assert "\\u" not in line, f"an escape that the importer refuses: {line}"
     return event
@@ -77,13 +81,15 @@ def _is_whole(value, most):
 
 
 def _track(event):
-    return event["pid"], event["cat"], event["id"], event["name"]
+    return event["pid"], event["cat"], event["id"]
 
 
 def _close(spans, end):
     if not spans:
         return False
-    assert end["ts"] >= spans.pop()["ts"], f"it ends before it begins: {end}"
+    begin = spans.pop()
+    assert end["name"] == begin["name"], f"it ends {begin['name']}: {end}"
+    assert end["ts"] >= begin["ts"], f"it ends before it begins: {end}"
     return True
 
 

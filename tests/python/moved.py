@@ -185,4 +185,5 @@ class WhileRead:
         """How many tensors were on the device, how many copies from pinned buffers there were, and the size of the
         largest buffer."""
         sizes = [size for size, pinned in self._diary.memory() if pinned]
+        assert sizes, f"no buffer was pinned: none of {len(self._exchanged)} tensors on the device was read in pieces"
         return {"tensors": len(self._exchanged), "copies": self._diary.count("copy"), "largest": max(sizes)}

@@ -213,6 +213,7 @@ def test_page_needs_nothing_else_and_escapes_names(made):
     for value in ("3.0 GiB (1 shard)", "1.0 MiB (1 shard)", "2.00 %", "1.70 to 2.30 %", "100 ms", "102 ms"):
         assert f">{value}<" in text
     assert text.index("2.00 %") < text.index("0.40 %"), "the node with the highest cost comes first"
+    assert "the table has" not in text
 
 
 def test_page_says_what_it_lacks(tmp_path, capsys):
@@ -223,6 +224,31 @@ def test_page_says_what_it_lacks(tmp_path, capsys):
     assert told(capsys, tmp_path / "run.html", a.write(tmp_path)) == (0, "")
     text = (tmp_path / "run.html").read_text()
     assert "No agent has fetched a shard" in text and "It was not measured." in text
+
+
+def test_page_says_how_many_nodes_its_table_of_costs_leaves_out(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    files = []
+    for number in range(10):
+        trace = Trace("a")
+        trace.lines[0]["args"]["name"] = trace.node = f"n{number}"
+        trace.pid = trace.lines[0]["pid"] = number + 1
+        trace.add(0, "term", term=1)
+        trace.step_cost(15, 99000, 0, 0.01 * number, 0.2)
+        files.append(trace.write(tmp_path))
+    assert told(capsys, tmp_path / "run.html", *files) == (0, "")
+    text = " ".join((tmp_path / "run.html").read_text().split())
+    assert "the table has 8 of 10 nodes, the chart all of them" in text
+    assert "<td>n2</td>" in text and "<td>n1</td>" not in text
+
+
+@pytest.mark.parametrize("value, text", [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"),
+                                         (2**20 - 1, "1.0 MiB"), (2**50, "1024.0 TiB")])
+def test_bytes_have_a_unit_of_which_there_are_less_than_1024(value, text):
+    pytest.importorskip("matplotlib")
+    page = pytest.importorskip("tierckpt.report.page", exc_type=ImportError)
+    assert page._bytes(value) == text
 
 
 def test_browser_shows_it(made):

@@ -2,6 +2,7 @@
 """tests/lib/trace_format.py, which the cluster's traces have to pass, finds what Perfetto would not show."""
 
 import json
+import math
 import pathlib
 import sys
 
@@ -50,7 +51,9 @@ def without(event, key):
     [NAME, without(MARK, "s")], [NAME, {**MARK, "s": "x"}], [NAME, {**COUNTER, "args": {"low": None}}],
     [NAME, {**COUNTER, "args": {}}], [NAME, {**COUNTER, "args": {"low": True}}], [NAME, {**MARK, "name": "\u00e4"}],
     [NAME, {**MARK, "pid": -1}], [NAME, {**MARK, "pid": 2**32}], [NAME, {**MARK, "ids": [1]}], [NAME, [MARK]],
-    [NAME, {**MARK, "ph": "X"}], [without(NAME, "args")]])
+    [NAME, {**MARK, "ph": "X"}], [without(NAME, "args")], [NAME, {**COUNTER, "args": {"low": math.nan}}],
+    [NAME, {**COUNTER, "args": {"low": -math.inf}}],
+    [NAME, BEGIN, {**BEGIN, "name": "copy"}, END, {**END, "name": "copy"}]])
 def test_what_would_be_dropped_or_misread_is_found(bad):
     with pytest.raises(AssertionError):
         unmatched(bad)

@@ -63,7 +63,7 @@ class Story(JobStory):
     # ---- what happens ---------------------------------------------------------------------------------------------
 
     def train_on(self, launch):
-        """Storage lies while there is training: it goes on, and once storage is well again, so does publishing."""
+        """Storage lies while there is training: it goes on, and so does publishing once storage answers correctly."""
         lies = lies_of(self.dice)
         self.say(f"launch {launch.number} trains on: {lies}")
         self.storage.lie(lies)
@@ -109,7 +109,7 @@ class Story(JobStory):
         self.storage.lie(lies)
         self.say(f"all {'nodes are lost' if lose else 'trainers are killed'}, known {known}: {lies}")
         new = self.launch(lies, must=known)
-        if new is None:  # an error, rightly: when storage is well again, all that is known is there
+        if new is None:  # an error, rightly: once storage answers correctly, all that is known is there
             self.storage.be_truthful()
             new = self.launch(None, must=known)
         self.storage.be_truthful()

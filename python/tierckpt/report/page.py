@@ -26,7 +26,7 @@ def page(run: Run, job: str) -> str:
                  f"{', '.join(nodes[:16])}{', ...' if len(nodes) > 16 else ''}",
         summary=_summary(run), intervals=_INTERVALS, restarts=[_restart(run, start) for start in run.restarts],
         recoveries=[_recovery(run, start) for start in run.recoveries], costs=_costs(run),
-        cost_chart=charts.step_costs(run) if run.step_costs else "", charts=[
+        cost_nodes=len(run.step_costs), cost_chart=charts.step_costs(run) if run.step_costs else "", charts=[
             ("Steps", "A dashed line is a restart of the training.", charts.steps(run)),
             ("Stall", "How long a save kept a trainer from training; mean of each second with a save.",
              charts.stalls(run)),
@@ -90,6 +90,8 @@ def _cost(node: str, cost: StepCost) -> list[str]:
 
 def _bytes(value: int) -> str:
     power = min(max(value.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    if power < len(_UNITS) - 1 and round(value / 1024**power, 1) == 1024:
+        power += 1
     return f"{value / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
 
 

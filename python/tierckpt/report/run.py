@@ -209,7 +209,8 @@ class _Reader:
             self._reached = max(self._reached, int(event.args["value"]))
 
     def _arrival(self, event: Event) -> None:
-        """A shard that is asked for again is there already, and has come from where the first request found it."""
+        """The first arrival of a shard counts: if it is requested again, the node has it already. One of another
+        version replaces it, since the version before was given up."""
         shards, shard = self._fetched[int(event.args["in_term"])], (event.node, int(event.args["shard"]))
         if shard not in shards or shards[shard].version != event.version:
             shards[shard] = event
