@@ -11,8 +11,8 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "lib"), str(HERE.parent / "soak")]
 
 from botocore.exceptions import EndpointConnectionError  # noqa: E402
-from bucket_story import HELD, has_reason  # noqa: E402
-from bucket_watch import LEAST_LOOKS, Watch, lacking  # noqa: E402
+from bucket_story import HELD, BucketStory, has_reason  # noqa: E402
+from bucket_watch import LEAST_LOOKS, Bucket, Watch, lacking  # noqa: E402
 from job import Launch  # noqa: E402
 from job_story import JobStory  # noqa: E402
 from proxy import Proxy  # noqa: E402
@@ -142,3 +142,20 @@ def test_enough_runs_without_a_kill_are_a_failure(tmp_path, capsys):
 def test_a_run_that_cannot_be_closed_is_broken(tmp_path, capsys):
     assert run(Unclosed, tmp_path, 1) == 1
     assert "seed 1: BROKEN" in (out := capsys.readouterr().out) and "these processes are alive" in out
+
+
+def test_a_set_up_that_fails_is_a_broken_run_and_leaves_no_server(tmp_path, capsys, monkeypatch):
+    def fail(_):
+        raise OSError("no bucket can be made")
+
+    stories = []
+
+    def story(*arguments):
+        stories.append(BucketStory(*arguments))
+        return stories[-1]
+
+    monkeypatch.setattr(Bucket, "make", fail)
+    assert run(story, tmp_path, 2) == 1
+    out = capsys.readouterr().out
+    assert "seed 1: BROKEN" in out and "seed 2: BROKEN" in out and "no bucket can be made" in out
+    assert all(story.server.process.poll() is not None for story in stories)
