@@ -139,7 +139,10 @@ class Proxy:
             return False
         method, path = head.split(b" ", 2)[:2]
         method, path = method.decode(), path.decode()
-        body = stream.read(int(header(head, "content-length") or 0))
+        length = int(header(head, "content-length") or 0)
+        body = stream.read(length)
+        if len(body) < length:  # its sender has ended: the server would wait for the rest, and this for the server
+            return False
         fault = self.take_fault(method, path)
         if fault is None:
             sock.sendall(b"".join(self.forward(method, head, body)))

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -106,6 +107,19 @@ def test_a_pause_is_held_and_is_no_fault():
         assert (proxy.held, proxy.done) == (1, [])
         proxy.release()
         assert proxy.held == 0
+    finally:
+        proxy.close()
+
+
+def test_a_request_whose_sender_ends_meets_no_fault():
+    proxy = Proxy(1)
+    try:
+        proxy.fault("hang", "PUT", seconds=0)
+        with socket.create_connection(proxy.server.server_address) as sock:
+            sock.sendall(b"PUT /bucket/a HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
+            sock.shutdown(socket.SHUT_WR)
+            assert sock.recv(1) == b""
+        assert (proxy.held, proxy.done) == (0, [])
     finally:
         proxy.close()
 
