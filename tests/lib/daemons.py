@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 _PROGRAMS = ("runtime/agent/tierckptd", "runtime/agent/tierckpt-supervisor", "runtime/cli/tierckpt")
+_GONE_S = 30
 
 
 def programs(build, work):
@@ -19,21 +20,27 @@ def programs(build, work):
 
 
 def kill_all(directory):
-    """Of all nodes below it, or of the one that it belongs to, at once, and so their memory is lost."""
-    deadline = time.monotonic() + 30
-    while (pids := daemons(directory)) and time.monotonic() < deadline:
+    """Of all nodes below it, or of the one that it belongs to, at once, and so their memory is lost. Returns how many
+    processes that were."""
+    deadline, killed = time.monotonic() + _GONE_S, set()
+    while pids := daemons(directory):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"of {directory}, these processes are alive {_GONE_S} s after SIGKILL: {pids}")
+        killed.update(pids)
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none starts the other one again meanwhile
             for pid in pids:
                 send(pid, number)
         time.sleep(0.02)
+    return len(killed)
 
 
 def send(pid, number):
-    """A signal, to a process that may be gone."""
+    """A signal, to a process that may be gone. Returns whether it was still there."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass
+        return False
+    return True
 
 
 def daemons(directory, name="tierckpt"):

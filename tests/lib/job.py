@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job on this machine: nodes that are names, their agents, and launches of trainers (tests/cluster/trainer.c)."""
 
+import contextlib
 import json
 import os
 import re
@@ -121,12 +122,12 @@ class Job:
         return self.work / "run" / JOB / node
 
     def lose_node(self, node):
-        """Agent and supervisor, and so its memory."""
-        kill_all(self.runtime(node))
+        """Agent and supervisor, and so its memory. Returns how many processes that were."""
+        return kill_all(self.runtime(node))
 
     def kill_agent(self, node):
-        for pid in daemons(self.runtime(node), "tierckptd"):
-            send(pid, signal.SIGKILL)
+        """Returns how many processes that were: none, while the supervisor starts it again."""
+        return sum(send(pid, signal.SIGKILL) for pid in daemons(self.runtime(node), "tierckptd"))
 
     def events(self, name):
         """(launch, members) of every event of this name so far."""
@@ -143,5 +144,6 @@ class Job:
     def close(self):
         for launch in self.launches:
             launch.kill()
-        self.lose_nodes()
+        with contextlib.suppress(TimeoutError):  # what hangs in storage ends when that is closed
+            self.lose_nodes()
         shutil.rmtree(self.work / "run", ignore_errors=True)

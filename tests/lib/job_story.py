@@ -36,9 +36,10 @@ class JobStory:
     def judge(self, launch, trouble, must):
         self.wait(f"launch {launch.number} restores", lambda: self.answered(launch))
         outcomes = launch.restored()
-        errors = [outcome for outcome in outcomes if str(outcome).startswith("ERROR") or outcome is None]
+        errors = [outcome for outcome in outcomes if str(outcome).startswith("ERROR")]
         if any(str(outcome).startswith("WRONG") for outcome in outcomes):
             raise Broken(f"launch {launch.number}: {outcomes}")
+        self.judge_silent(launch)
         if errors:
             self.judge_error(launch, trouble, outcomes)
             launch.kill()
@@ -47,6 +48,16 @@ class JobStory:
             raise Broken(f"launch {launch.number}: the ranks restored different things: {outcomes}")
         self.judge_restored(launch, outcomes[0], must)
         return launch
+
+    @staticmethod
+    def judge_silent(launch):
+        """Of one that is answered and that the story has not killed. No trouble excuses that a trainer ends without an
+        answer."""
+        ends = zip(launch.restored(), launch.ended(), launch.texts(), strict=True)
+        silent = [f"rank {rank} ended with {status} and without an answer: {text[-500:]!r}"
+                  for rank, (outcome, status, text) in enumerate(ends) if outcome is None]
+        if silent:
+            raise Broken(f"launch {launch.number}: {'; '.join(silent)}")
 
     def answered(self, launch):
         return all(outcome is not None or process.poll() is not None

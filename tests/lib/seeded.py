@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+ENOUGH = 6  # runs, for a suite to do all that it is made for
+
 
 class Broken(Exception):
     """A promise was broken."""
@@ -34,6 +36,8 @@ class Suite:
     """Story(build, work, seed, say)."""
     when_broken: Callable = lambda story: None
     """What is kept of a bad run, besides its directory."""
+    needed: tuple[str, ...] = ()
+    """Figures that are above 0 in ENOUGH runs or more, or these runs have tested less than they say."""
 
     def run(self, options):
         """The exit status: 1 if a promise was broken in any run."""
@@ -51,7 +55,10 @@ class Suite:
             print(line)
         print(f"{options.count} runs, {len(failed)} with a broken promise: " +
               ", ".join(f"{value} {key}" for key, value in total.items()))
-        return 1 if failed else 0
+        lacking = [key for key in self.needed if options.count >= ENOUGH and not total.get(key)]
+        if lacking:
+            print(f"BROKEN no {' and no '.join(lacking)} in {options.count} runs")
+        return 1 if failed or lacking else 0
 
     def _one(self, options, seed):
         """(what was broken or None, figures)."""
@@ -63,22 +70,27 @@ class Suite:
                     print(f"{seed}: {text}", flush=True)
 
             story = self.story(options.build, work, seed, say)
-            broken = self._tell(story, say)
+            broken = self._outcome(story, say)
         if broken is None:
             shutil.rmtree(work)
         return broken and f"{broken}\n    {work}", story.figures
 
-    def _tell(self, story, say):
-        broken = None
-        try:
-            story.tell()
-        except Broken as error:
-            broken = str(error)
-        except Exception:  # a fault of the driver counts as one of the run
-            broken = traceback.format_exc()
-        finally:
-            if broken:
-                say(f"BROKEN {broken}")
-                self.when_broken(story)
-            story.close()
-        return broken
+    def _outcome(self, story, say):
+        """What was broken, or None. An error while it is closed counts too."""
+        found = [_broken(story.tell)]
+        if found[0]:
+            say(f"BROKEN {found[0]}")
+            found.append(_broken(lambda: self.when_broken(story)))
+        found.append(_broken(story.close))
+        return "\n    ".join(filter(None, found)) or None
+
+
+def _broken(step):
+    """Why it failed, or None."""
+    try:
+        step()
+    except Broken as error:
+        return str(error)
+    except Exception:  # a fault of the driver counts as one of the run
+        return traceback.format_exc()
+    return None

@@ -1,7 +1,7 @@
 """A proxy in front of a server of S3 that does to chosen requests what networks and busy servers do.
 
 Each fault is for one request: the first one, once the fault is set, whose method and path match. It lets the first
-`after` of these pass."""
+`after` of these pass. A "pause" is a short delay that excuses no error: it is not counted as done."""
 
 import http.client
 import re
@@ -48,7 +48,8 @@ class Proxy:
     def __init__(self, port, certificate=None):
         """certificate: a file with one and its key, for TLS."""
         self.upstream, self.faults, self.seen, self.done, self.lock = port, [], [], [], threading.Lock()
-        self.handshakes, self.resumed, self.refused, self.held = 0, 0, 0, 0
+        self.handshakes, self.resumed, self.refused = 0, 0, 0
+        self.held = 0  # requests with a fault that are not answered yet, and may outlive their senders
         proxy, context = self, None
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -97,11 +98,14 @@ class Proxy:
             self.faults, self.seen = [], []
 
     def take_fault(self, method, path):
+        """The fault for this request, or None. `release` has to follow a fault."""
         with self.lock:
             self.seen.append((method, path))
             for fault in self.faults:
                 if fault.hits(method, path):
-                    self.done.append(fault.kind)
+                    self.held += 1
+                    if fault.kind != "pause":
+                        self.done.append(fault.kind)
                     return fault
         return None
 
@@ -124,11 +128,7 @@ class Proxy:
                 lines.append(f"Content-Length: {length}")
             return ("\r\n".join(lines) + "\r\n\r\n").encode(), content
 
-    def hold(self, seconds):
-        """A request, which may outlive its sender."""
-        with self.lock:
-            self.held += 1
-        time.sleep(seconds)
+    def release(self):
         with self.lock:
             self.held -= 1
 
@@ -139,13 +139,26 @@ class Proxy:
             return False
         method, path = head.split(b" ", 2)[:2]
         method, path = method.decode(), path.decode()
-        body = stream.read(int(header(head, "content-length") or 0))
+        length = int(header(head, "content-length") or 0)
+        body = stream.read(length)
+        if len(body) < length:  # its sender has ended: the server would wait for the rest, and this for the server
+            return False
         fault = self.take_fault(method, path)
-        kind, details = (fault.kind, fault.details) if fault else (None, {})
+        if fault is None:
+            sock.sendall(b"".join(self.forward(method, head, body)))
+            return True
+        try:
+            return self.serve_badly(fault, sock, method, head, body)
+        finally:
+            self.release()
+
+    def serve_badly(self, fault, sock, method, head, body):
+        """Whether the connection stays."""
+        kind, details = fault.kind, fault.details
         if kind == "cut":  # before the server has seen anything
             return False
         if kind == "hang":
-            self.hold(details["seconds"])
+            time.sleep(details["seconds"])
             return False
         if kind == "answer":
             time.sleep(details.get("seconds", 0))
@@ -153,8 +166,8 @@ class Proxy:
             lines = [f"HTTP/1.1 {details['status']} x", f"Content-Length: {len(text)}", *details.get("headers", [])]
             sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + text)
             return True
-        if kind == "delay":
-            self.hold(details["seconds"])
+        if kind in ("delay", "pause"):
+            time.sleep(details["seconds"])
         if kind == "corrupt" and body:
             body = bytes([body[0] ^ 1]) + body[1:]
         if kind == "duplicate":

@@ -56,7 +56,12 @@ class Server:
     def start(self):
         """Also once more, with what it has stored, after its end."""
         self.process = subprocess.Popen(self.arguments, stdout=self.log, stderr=self.log, env=self.environment())
-        self.wait()
+        try:
+            self.wait()
+        except RuntimeError:
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def environment(self):
         return os.environ | {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
