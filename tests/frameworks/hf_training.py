@@ -212,7 +212,7 @@ def train(rank, world, output_dir, steps, config=None, own_nodes=False, resume=T
         trainer.train(resume_from_checkpoint=resume or None)
         return result(trainer)
     wrapper = TrainerWrapper(trainer, config, overrides={"node": f"node{rank}"} if own_nodes else None)
-    seen, heard = Seen(wrapper), Heard()
+    seen, heard = SeenState(wrapper), Heard()
     wrapper.add_callback(seen)
     if die_at is not None:
         wrapper.add_callback(Death(wrapper, die_at, sure or die_at, stage, rank, world))
@@ -248,9 +248,17 @@ class Seen(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         restored = self._wrapper.checkpoint.restored
-        self.resumed, self.loaded = state.global_step, trained(self._wrapper)
+        self.resumed = state.global_step
         self.source = restored and {name: getattr(restored, name) for name in (
             "bytes_local", "bytes_twin", "bytes_peer", "bytes_storage")}
+
+
+class SeenState(Seen):
+    """And a digest of it, with a plain optimizer."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        self.loaded = trained(self._wrapper)
 
 
 def unknown_version(rank, world, output_dir, steps, config):
