@@ -19,7 +19,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Rounded down: what is left of the last processor is for the event loop. */
+/* Rounded down, so that there are no threads beyond the quota; at least 1. */
 static uint32_t whole(long long quota_us, long long period_us)
 {
     if (quota_us <= 0 || period_us <= 0) {
