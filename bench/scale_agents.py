@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SCALE: what a job of 16, 256 and (--large) 16,384 ranks costs the coordinator's agent and the other agents, phase by
-phase; and what a restore of 16 to 1,024 shards asks of storage. The agents are the real ones, all in one process, over a simulated network and storage (tests/sim), so
-messages and bytes are exact, and processor time is that of their own code. Images are tiny: copying is measured
-elsewhere."""
+phase, beside the goals for 16,384 ranks; and what a restore of 16 to 1,024 shards asks of storage. The agents are the
+real ones, all in one process, over a simulated network and storage (tests/sim), so messages and bytes are exact, and
+processor time is that of their own code. Images are tiny: copying is measured elsewhere."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ import sys
 RANKS_PER_NODE = 8
 LEAST, MORE, LARGE = 16, 256, 16384
 RESTORED = (16, 64, 256, 1024)  # shards, one for each rank
+UNTIL_LOSS, AFTER_LOSS = ("attach", "register", "version", "drain"), ("loss", "restore_memory")
 SHARD_BYTES = 16 << 20  # assumed for what is read beside the shards themselves
 PHASES = {
     "attach": "attach",
@@ -93,6 +94,45 @@ def print_restores(runs):
             print(json.dumps(made), flush=True)
 
 
+def goal_row(name, what, value, unit, goal, reference):
+    """`value` and `reference`: samples of this world and of the one of 16 ranks."""
+    middle = statistics.median(value)
+    return {"id": name, "what": what, "value": middle, "unit": unit, "goal": goal, "met": middle <= goal,
+            "better": "less", "rounds": len(value), "spread": spread(value), "reference": f"the same at {LEAST} ranks",
+            "reference_value": statistics.median(reference), "reference_unit": unit}
+
+
+# What is wanted of 16,384 ranks, and of every smaller world: name, what, unit, goal, and the value of one run.
+GOALS = (
+    ("core", "the coordinator's agent at one version a second, from the save to the commit", "% of a core", 5,
+     lambda run, ranks: run["version"]["coordinator"]["ms"] / 10),
+    ("connections", "connections of the coordinator's agent until a node is lost, at most", "connections", 150,
+     lambda run, ranks: max(run[phase]["coordinator"]["endpoints"] for phase in UNTIL_LOSS)),
+    ("messages", "what the coordinator's agent sends and receives about one version", "B per rank", 100,
+     lambda run, ranks: both_ways(run["version"]["coordinator"]) / ranks),
+    ("lost", "the coordinator's agent, from the loss of a node until all copies are back", "ms", 1000,
+     lambda run, ranks: sum(run[phase]["coordinator"]["ms"] for phase in AFTER_LOSS)),
+    ("asked", "what the coordinator's agent receives in this recovery, inventories among it", "MB", 5,
+     lambda run, ranks: run["restore_memory"]["coordinator"]["received_bytes"] / 1e6),
+    ("flat", "messages that another agent sends and receives about one version, beside those at 16 ranks", "x", 1.1,
+     lambda run, ranks: run["version"]["node"]["sent"] + run["version"]["node"]["received"]),
+)
+
+
+def both_ways(cost):
+    return cost["bytes"] + cost["received_bytes"]
+
+
+def goal_rows(ranks, runs):
+    for name, what, unit, goal, value_of in GOALS:
+        value = [value_of(run, ranks) for run in runs[ranks]]
+        reference = [value_of(run, LEAST) for run in runs[LEAST]]
+        if unit == "x":
+            least = statistics.median(reference)
+            value, reference = [v / least for v in value], [v / least for v in reference]
+        yield goal_row(f"SCALE.{name}.{ranks}", what, value, unit, goal, reference)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
@@ -111,6 +151,9 @@ def main():
     except (OSError, RuntimeError) as problem:
         print(json.dumps({"id": "SCALE", "error": str(problem)}), flush=True)
         return 1
+    for ranks in sorted(runs)[1:]:
+        for made in goal_rows(ranks, runs):
+            print(json.dumps(made), flush=True)
     for phase in PHASES:
         for ranks in runs:
             for who in ("coordinator", "node"):

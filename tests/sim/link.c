@@ -348,7 +348,8 @@ static void got_message(void *ctx)
         return;
     }
     if (!m->to->closed && !m->to->dying) {
-        m->to->link->host->counts.received++;
+        host->counts.received++;
+        host->counts.received_bytes += m->len;
         setup->message(setup->ctx, m->to, m->data, m->len);
     }
     free(m);

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #define LOOK_US   MS
@@ -65,6 +66,7 @@ static struct cost cost_of(uint32_t host)
     return (struct cost){.counts = {.messages = now->messages - then->messages,
                                     .bytes = now->bytes - then->bytes,
                                     .received = now->received - then->received,
+                                    .received_bytes = now->received_bytes - then->received_bytes,
                                     .transferred = now->transferred - then->transferred,
                                     .stored = now->stored - then->stored,
                                     .lookups = now->lookups - then->lookups,
@@ -80,6 +82,7 @@ static void add(struct cost *sum, const struct cost *x)
     sum->counts.messages += x->counts.messages;
     sum->counts.bytes += x->counts.bytes;
     sum->counts.received += x->counts.received;
+    sum->counts.received_bytes += x->counts.received_bytes;
     sum->counts.transferred += x->counts.transferred;
     sum->counts.stored += x->counts.stored;
     sum->counts.lookups += x->counts.lookups;
@@ -100,10 +103,12 @@ static void print_cost(const char *who, const struct cost *sum, double count)
     double ms = (double)c->ns / 1e6 / count, heap_kib = (double)sum->heap / 1024 / count;
     double endpoints = (double)sum->endpoints / count;
     if (scale.json) {
-        printf(", \"%s\": {\"sent\": %.1f, \"received\": %.1f, \"bytes\": %.0f, \"image_bytes\": %.0f, "
-               "\"stored_bytes\": %.0f, \"lookups\": %.2f, \"read_bytes\": %.1f, \"frames\": %.1f, \"ms\": %.4f, "
+        printf(", \"%s\": {\"sent\": %.1f, \"received\": %.1f, \"bytes\": %.0f, \"received_bytes\": %.0f, "
+               "\"image_bytes\": %.0f, \"stored_bytes\": %.0f, \"lookups\": %.2f, \"read_bytes\": %.1f, \"frames\": "
+               "%.1f, \"ms\": %.4f, "
                "\"heap_kib\": %.1f, \"endpoints\": %.1f}",
-               who, sent, received, bytes, images, stored, lookups, read, frames, ms, heap_kib, endpoints);
+               who, sent, received, bytes, (double)c->received_bytes / count, images, stored, lookups, read, frames, ms,
+               heap_kib, endpoints);
     } else {
         printf(" | %8.1f %8.1f %11.0f %8.0f %8.0f %7.1f %8.0f %6.1f %10.3f %9.1f %7.1f", sent, received, bytes, images,
                stored, lookups, read, frames, ms, heap_kib, endpoints);
@@ -356,6 +361,8 @@ static void run(void)
 void scale_run(uint32_t hosts, uint32_t ranks_per_host, bool json)
 {
     sim.measure = true;
+    /* Each agent has buffers of which it touches little here: huge pages would take eight times the memory. */
+    (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     heap_keep_lists();
     scale.json = json;
     scale.lost = hosts / 2;

@@ -45,14 +45,14 @@ typedef void sim_fn(void *ctx);
 
 struct counts {
     uint64_t messages, bytes; /* between agents, as sent */
-    uint64_t received;        /* messages */
-    uint64_t transferred;     /* bytes of images that are sent */
-    uint64_t stored;          /* bytes that are written to or read from storage */
-    uint64_t lookups;         /* on storage: names that are opened or looked at, and listings */
-    uint64_t read;            /* bytes from storage, with manifests and the like */
-    uint64_t frames;          /* with trainers, both ways */
-    uint64_t calls;           /* of an agent's code */
-    uint64_t ns;              /* CPU time of these calls; 0 unless measured */
+    uint64_t received, received_bytes;
+    uint64_t transferred; /* bytes of images that are sent */
+    uint64_t stored;      /* bytes that are written to or read from storage */
+    uint64_t lookups;     /* on storage: names that are opened or looked at, and listings */
+    uint64_t read;        /* bytes from storage, with manifests and the like */
+    uint64_t frames;      /* with trainers, both ways */
+    uint64_t calls;       /* of an agent's code */
+    uint64_t ns;          /* CPU time of these calls; 0 unless measured */
 };
 
 struct scheduled {
