@@ -30,13 +30,13 @@ enum { AGE, QUIET, BYTES, UPDATED, ENDED, GOOD, FINDINGS, CHECKED };
 
 /* Where the values of an outcome are. */
 static const struct {
-    int family;
     const char *label, *value; /* NULL: the operation */
+    int family;
     unsigned decimals;
 } places[OUTCOME_VALUES] = {
-    [OUTCOME_ENDED_MS] = {ENDED, NULL, NULL, MS},          [OUTCOME_GOOD] = {GOOD, NULL, NULL, 0},
-    [OUTCOME_BAD] = {FINDINGS, "result", "bad", 0},        [OUTCOME_UNCHECKED] = {FINDINGS, "result", "unchecked", 0},
-    [OUTCOME_VERSIONS] = {CHECKED, "what", "versions", 0}, [OUTCOME_SLOTS] = {CHECKED, "what", "slots", 0},
+    [OUTCOME_ENDED_MS] = {NULL, NULL, ENDED, MS},          [OUTCOME_GOOD] = {NULL, NULL, GOOD, 0},
+    [OUTCOME_BAD] = {"result", "bad", FINDINGS, 0},        [OUTCOME_UNCHECKED] = {"result", "unchecked", FINDINGS, 0},
+    [OUTCOME_VERSIONS] = {"what", "versions", CHECKED, 0}, [OUTCOME_SLOTS] = {"what", "slots", CHECKED, 0},
 };
 
 static void begin(struct exposition *x, const struct operation_figures *f)
