@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A server in a process of its own that takes HTTP requests with bodies, discards them, and answers as S3 does to a
- * part of an upload. */
+ * part of an upload; with TLS or without. */
 #ifndef TCK_BENCH_SINK_H
 #define TCK_BENCH_SINK_H
 
 #include "bench.h"
+
+#include "tls.h"
 
 #include <netinet/in.h>
 #include <sys/types.h>
@@ -14,7 +16,8 @@ struct sink {
     struct sockaddr_in address; /* on the loopback device */
 };
 
-struct sink sink_start(void);
+/* tls: borrowed; NULL: without TLS. */
+struct sink sink_start(const struct tls *tls);
 void sink_end(const struct sink *sink);
 
 #endif

@@ -9,6 +9,7 @@
 #include "agent/membership/start_config.h"
 #include "agent/metrics/metrics_text.h"
 #include "base/clock.h"
+#include "base/exposition.h"
 #include "base/failpoint.h"
 #include "base/ipc.h"
 #include "tiers/link_address.h"
@@ -50,8 +51,7 @@ static void print_metrics(void)
 {
     struct metrics_help h;
     for (size_t i = 0; metrics_family(i, &h); i++) {
-        bool more = h.labels[0] != '\0';
-        printf("- `%s%s%s%s` (%s): %s\n", h.name, more ? "{" : "", h.labels, more ? "}" : "", h.kind, h.help);
+        family_print(stdout, h.name, h.labels, h.kind, h.help);
     }
 }
 

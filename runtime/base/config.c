@@ -6,6 +6,7 @@
 #include "base/dscp.h"
 #include "base/field.h"
 #include "base/listen_address.h"
+#include "base/metrics_file.h"
 #include "base/path.h"
 #include "base/typo.h"
 #include <assert.h>
@@ -452,23 +453,11 @@ static void derive_memory_cap(struct config *config)
     }
 }
 
-/* node_exporter reads the files of a directory that have such a name. */
-static bool is_prom_file(const char *path)
-{
-    static const char suffix[] = ".prom";
-    const char *slash = strrchr(path, '/');
-    const char *name = slash == NULL ? path : slash + 1;
-    size_t len = strlen(name), end = sizeof(suffix) - 1;
-    return len > end && strcmp(name + len - end, suffix) == 0;
-}
-
 static tck_status_t check_metrics(const struct config *config, struct error *err)
 {
     struct socket_address ignored;
-    if (config->metrics_textfile[0] != '\0' && !is_prom_file(config->metrics_textfile)) {
-        return error_set(err, TCK_ERR_CONFIG,
-                         "metrics_textfile: %.300s is not the name of a .prom file, and node_exporter reads no other",
-                         config->metrics_textfile);
+    if (config->metrics_textfile[0] != '\0' && metrics_file_check_name(config->metrics_textfile, err) != TCK_OK) {
+        return error_prefix(err, "metrics_textfile");
     }
     if (config->metrics_listen[0] != '\0' && listen_address_parse(config->metrics_listen, &ignored, err) != TCK_OK) {
         return error_prefix(err, "metrics_listen");

@@ -41,6 +41,7 @@ struct cli {
     bool keep_given;
     uint64_t step; /* TCK_NEWEST: none given */
     const char *set;
+    const char *metrics_textfile; /* NULL: none */
     const char *command;
     int argc; /* arguments after the subcommand's name */
     char **argv;

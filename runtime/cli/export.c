@@ -91,9 +91,17 @@ static tck_status_t run(const struct cli *cli, const tck_export_params_t *params
                         struct error *err)
 {
     char where[CONFIG_PATH + 32];
-    const struct storage_job job = {.work = export, .ctx = params, .use = STORAGE_UNOPENED, .elsewhere = where};
+    struct operation_metrics metrics;
+    const struct storage_job job = {
+        .work = export, .ctx = params, .use = STORAGE_UNOPENED, .elsewhere = where, .metrics = &metrics};
     snprintf(where, sizeof(where), "the export's directory %s", params->directory);
-    return storage_do(cli, &job, exported_out, err);
+    tck_status_t status = operation_metrics_begin(cli, &metrics, err);
+    if (status != TCK_OK) {
+        return status;
+    }
+    status = storage_do(cli, &job, exported_out, err);
+    operation_metrics_end(&metrics, &(struct operation_outcome){.values = {[OUTCOME_GOOD] = status == TCK_OK}});
+    return status;
 }
 
 /* The given configuration; the defaults if --version-dir is given, which needs none. */

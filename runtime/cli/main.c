@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tierckpt: inspects a job's checkpoints and sends requests to its agent. */
 #include "cli/cli.h"
+#include "cli/operation_text.h"
 #include "cli/which.h"
 
 #include "base/typo.h"
@@ -24,14 +25,14 @@ static const struct {
     {"show", cli_show, 1, false, "",
      "STEP or TERM.STEP: the shards of one version and their holders (without either: this node's memory)"},
     {"plan", cli_plan, 0, false, "s", "what a recovery would do now, without doing it (--step N: for that step)"},
-    {"verify", cli_verify, 1, false, "", "recompute the digests: memory, published, or both (default)"},
+    {"verify", cli_verify, 1, false, "T", "recompute the digests: memory, published, or both (default)"},
     {"drain", cli_drain, 0, false, "w",
      "copy the newest committed version to storage now (--wait: return when it is published)"},
     {"prune", cli_prune, 0, false, "kd", "delete old published versions (--keep N, --dry-run)"},
     {"forget", cli_forget, 0, false, "df",
      "ignore all that was saved so far, so that the job starts from scratch; nothing is deleted (--dry-run;\n"
      "           --force: also on a server that cannot decide between this and a start)"},
-    {"export", cli_export, 1, false, "sVMbtFIXPAa",
+    {"export", cli_export, 1, false, "sVMbtFIXPAaT",
      "DIRECTORY: the model's weights of a published version as a Hugging Face checkpoint"},
     {"config", cli_config, 0, true, "Sm",
      "every key with its default, the value in force and help (--set KEY=VALUE: change it while the job runs;\n"
@@ -63,6 +64,10 @@ static void usage(FILE *to)
         "  --json         print one JSON object\n"
         "  --step N, --keep N, --dry-run, --wait, --set KEY=VALUE, --markdown, --force, --network: see the\n"
         "                 commands\n"
+        "  --metrics-textfile FILE  verify and export: progress and result as metrics for node_exporter; a name with "
+        ".prom\n"
+        "                 at its end\n"
+        "  --metrics      print these metrics\n"
         "  --help, --version\n"
         "\n"
         "export, of the newest published version or of --step N:\n"
@@ -225,6 +230,12 @@ static int take(struct cli *cli, struct arguments *a, int option)
         cli->keep_given = number(optarg, &n) && n >= 1 && n <= UINT32_MAX;
         cli->keep = (uint32_t)n;
         return cli->keep_given ? 0 : not_a_number("--keep");
+    case 'T':
+        cli->metrics_textfile = optarg;
+        return 0;
+    case 'x':
+        operation_text_list(stdout);
+        return 1;
     case 'v':
         puts("tierckpt " TCK_VERSION);
         return 1;
@@ -256,6 +267,8 @@ static int parse(int argc, char **argv, struct cli *cli, struct arguments *a)
                                             {"network", no_argument, NULL, 'R'},
                                             {"step", required_argument, NULL, 's'},
                                             {"keep", required_argument, NULL, 'k'},
+                                            {"metrics-textfile", required_argument, NULL, 'T'},
+                                            {"metrics", no_argument, NULL, 'x'},
                                             {"version", no_argument, NULL, 'v'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version-dir", required_argument, NULL, 'V'},
@@ -296,7 +309,7 @@ static bool fits(size_t command, const struct cli *cli, const struct arguments *
                    {'M', "--memory"},   {'b', "--shard-size"}, {'t', "--dtype"},        {'F', "--model-files"},
                    {'I', "--include"},  {'X', "--exclude"},    {'P', "--strip-prefix"}, {'A', "--add-prefix"},
                    {'a', "--names"},    {'n', "--node-mtbf"},  {'p', "--process-mtbf"}, {'g', "--several-mtbf"},
-                   {'l', "--all-mtbf"}, {'y', "--why"},        {'R', "--network"}};
+                   {'l', "--all-mtbf"}, {'y', "--why"},        {'R', "--network"},      {'T', "--metrics-textfile"}};
     for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
         if (a->given[(unsigned char)special[i].letter] &&
             strchr(commands[command].options, special[i].letter) == NULL) {

@@ -22,12 +22,14 @@ struct progress_line progress_line_begin(const char *what, pid_t process)
                                   .terminal = isatty(STDERR_FILENO)};
 }
 
-/* What the process has passed to system calls (proc(5)); zeros if it has just ended. */
-static void bytes_moved(pid_t process, uint64_t *read_out, uint64_t *written_out)
+void progress_line_bytes(const struct progress_line *line, uint64_t *read_out, uint64_t *written_out)
 {
     char path[32];
     *read_out = *written_out = 0;
-    snprintf(path, sizeof(path), "/proc/%d/io", (int)process);
+    if (line->process == 0) {
+        return;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/io", (int)line->process); /* proc(5) */
     FILE *file = fopen(path, "re");
     if (file == NULL) {
         return;
@@ -38,11 +40,11 @@ static void bytes_moved(pid_t process, uint64_t *read_out, uint64_t *written_out
     fclose(file);
 }
 
-static void print_bytes(pid_t process)
+static void print_bytes(const struct progress_line *line)
 {
     uint64_t read = 0, written = 0;
     char read_text[32], written_text[32];
-    bytes_moved(process, &read, &written);
+    progress_line_bytes(line, &read, &written);
     text_bytes(read, read_text, sizeof(read_text));
     text_bytes(written, written_text, sizeof(written_text));
     fprintf(stderr, ", %s read, %s written", read_text, written_text);
@@ -58,7 +60,7 @@ void progress_line_show(struct progress_line *line, bool moved)
     line->shown_ms = now_ms;
     fprintf(stderr, "\r\033[K%s: %" PRIu64 " s", line->what, (now_ms - line->begun_ms) / 1000);
     if (line->process != 0) {
-        print_bytes(line->process);
+        print_bytes(line);
     }
     if (now_ms - line->moved_ms >= QUIET_MS) {
         fprintf(stderr, ", without progress for %" PRIu64 " s", (now_ms - line->moved_ms) / 1000);

@@ -20,6 +20,8 @@ struct progress_line {
 struct progress_line progress_line_begin(const char *what, pid_t process);
 /* moved: since the last call, something has. Shows the line if it is time. */
 void progress_line_show(struct progress_line *line, bool moved);
+/* What its process has read and written so far, as far as system calls show; zeros if there is none. */
+void progress_line_bytes(const struct progress_line *line, uint64_t *read_out, uint64_t *written_out);
 /* Erases the line. */
 void progress_line_end(const struct progress_line *line);
 

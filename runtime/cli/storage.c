@@ -113,6 +113,7 @@ static void run_child(const struct cli *cli, const struct storage_job *job, int 
 
 struct report {
     struct progress_line line;
+    struct operation_metrics *metrics;
     int fd;
     char *text;
     size_t len;
@@ -156,6 +157,7 @@ static int await(struct report *report, uint64_t limit_ms)
         uint64_t left_ms = limit_ms - waited_ms;
         ready = poll(&wait, 1, left_ms < PROGRESS_LINE_MS ? (int)left_ms : PROGRESS_LINE_MS);
         progress_line_show(&report->line, ready > 0);
+        operation_metrics_show(report->metrics, &report->line);
         waited_ms = clock_ms() - begun_ms;
     }
     return ready;
@@ -220,7 +222,7 @@ static tck_status_t parse_report(const struct report *report, json_t **answer_ou
 
 tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, json_t **answer_out, struct error *err)
 {
-    struct report report = {0};
+    struct report report = {.metrics = job->metrics};
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return error_set(err, status_of_errno(errno), "make a pipe: %m");
@@ -237,6 +239,7 @@ tck_status_t storage_do(const struct cli *cli, const struct storage_job *job, js
     if (status == TCK_OK) {
         report.line = progress_line_begin(cli->command, child);
         status = hear(&cli->config, job, &report, err);
+        operation_metrics_note(report.metrics, &report.line);
         progress_line_end(&report.line);
     }
     if (child > 0 && status != TCK_OK) {

@@ -4,6 +4,7 @@
 #define TCK_CLI_STORAGE_H
 
 #include "cli/cli.h"
+#include "cli/operation_metrics.h"
 #include "tiers/persistent.h"
 
 enum storage_use { STORAGE_UNOPENED, STORAGE_READ, STORAGE_WRITE };
@@ -19,6 +20,7 @@ struct storage_job {
     enum storage_use use;
     const char
         *elsewhere; /* what else may hang; save_dir and the second place then have their own time limits. Or NULL */
+    struct operation_metrics *metrics; /* show its progress; or NULL */
 };
 
 /* Runs the work; the caller frees the answer. TCK_ERR_NOENT: the job has nothing on storage (nothing is created then).

@@ -3,18 +3,19 @@
  * ncurses. */
 #include "cli/cli.h"
 #include "cli/rates.h"
+#include "cli/screen_rows.h"
 
 #include "base/clock.h"
 
 #include <curses.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define EACH_MS    1000
 #define ANSWER_MS  5000 /* an agent that hangs is said to */
 #define BYTES_TEXT 32
+#define ROWS_MAX   512
 
 /* The answer before the last one, and when it came. */
 struct previous {
@@ -77,21 +78,21 @@ static char *next_text(const struct cli *cli, struct previous *previous)
     return text;
 }
 
-/* Lines beyond the last one of the screen are left out. */
-static void show(char *text)
+static void show(const char *text)
 {
-    char *rest = text;
-    int row = 0;
+    static struct screen_row rows[ROWS_MAX];
+    size_t left_out, lines = LINES < ROWS_MAX ? (size_t)LINES : ROWS_MAX;
+    size_t count = screen_rows(text, (size_t)COLS, rows, lines, &left_out);
     erase();
-    for (char *line = strsep(&rest, "\n"); line != NULL && row < LINES; line = strsep(&rest, "\n")) {
-        bool warns = strncmp(line, "WARNING", 7) == 0 || strncmp(line, "no answer", 9) == 0;
-        if (warns) {
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].warns) {
             attron(A_BOLD);
         }
-        mvaddnstr(row++, 0, line, COLS);
-        if (warns) {
-            attroff(A_BOLD);
-        }
+        mvaddnstr((int)i, 0, rows[i].text, (int)rows[i].len);
+        attroff(A_BOLD);
+    }
+    if (left_out > 0) {
+        mvprintw((int)count, 0, "%zu more lines: see tierckpt status", left_out);
     }
     refresh();
 }

@@ -21,6 +21,11 @@ struct verdict {
     bool memory_asked, memory_absent, published_wanted;
 };
 
+static bool is_good(const struct verdict *v)
+{
+    return json_len(v->found.bad) + json_len(v->found.unchecked) == 0;
+}
+
 static struct findings findings_new(void)
 {
     return (struct findings){.bad = json_array(), .unchecked = json_array()};
@@ -159,9 +164,9 @@ static void add_all(json_t *to, const json_t *texts)
     }
 }
 
-static void verify_published(const struct cli *cli, struct verdict *verdict)
+static void verify_published(const struct cli *cli, struct operation_metrics *metrics, struct verdict *verdict)
 {
-    static const struct storage_job job = {.work = verify_versions, .use = STORAGE_READ};
+    const struct storage_job job = {.work = verify_versions, .use = STORAGE_READ, .metrics = metrics};
     json_t *answer = NULL;
     struct error err;
     verdict->published_wanted = true;
@@ -243,6 +248,32 @@ static void print_verdict(const struct cli *cli, const struct verdict *v)
     printf("%s\n", conclusion(v));
 }
 
+/* Takes over what was found. */
+static void answer_verdict(const struct cli *cli, const struct verdict *v)
+{
+    json_t *answer = json_object();
+    json_add_bool(answer, "ok", is_good(v));
+    json_add_u64(answer, "slots_checked", v->slots);
+    json_add_u64(answer, "versions_checked", v->versions);
+    if (!cli->json) {
+        print_verdict(cli, v);
+    }
+    json_add(answer, "bad", v->found.bad);
+    json_add(answer, "unchecked", v->found.unchecked);
+    (void)cli_json(cli, answer);
+    json_free(answer);
+}
+
+static void end_metrics(struct operation_metrics *metrics, const struct verdict *v)
+{
+    const struct operation_outcome outcome = {.values = {[OUTCOME_GOOD] = is_good(v),
+                                                         [OUTCOME_BAD] = json_len(v->found.bad),
+                                                         [OUTCOME_UNCHECKED] = json_len(v->found.unchecked),
+                                                         [OUTCOME_VERSIONS] = v->versions,
+                                                         [OUTCOME_SLOTS] = v->slots}};
+    operation_metrics_end(metrics, &outcome);
+}
+
 int cli_verify(const struct cli *cli)
 {
     const char *what = cli->argc > 0 ? cli->argv[0] : "all";
@@ -250,24 +281,20 @@ int cli_verify(const struct cli *cli)
         fprintf(stderr, "usage: tierckpt verify [memory | published]\n");
         return 2;
     }
+    struct operation_metrics metrics;
+    struct error err;
+    if (operation_metrics_begin(cli, &metrics, &err) != TCK_OK) {
+        return cli_fail(cli, &err);
+    }
     struct verdict v = {.found = findings_new()};
     if (strcmp(what, "published") != 0) {
         verify_memory(cli, strcmp(what, "memory") == 0, &v);
     }
     if (strcmp(what, "memory") != 0) {
-        verify_published(cli, &v);
+        verify_published(cli, &metrics, &v);
     }
-    int status = json_len(v.found.bad) + json_len(v.found.unchecked) == 0 ? 0 : 1;
-    json_t *answer = json_object();
-    json_add_bool(answer, "ok", status == 0);
-    json_add_u64(answer, "slots_checked", v.slots);
-    json_add_u64(answer, "versions_checked", v.versions);
-    if (!cli->json) {
-        print_verdict(cli, &v);
-    }
-    json_add(answer, "bad", v.found.bad);
-    json_add(answer, "unchecked", v.found.unchecked);
-    (void)cli_json(cli, answer);
-    json_free(answer);
-    return status;
+    bool good = is_good(&v);
+    end_metrics(&metrics, &v);
+    answer_verdict(cli, &v);
+    return good ? 0 : 1;
 }

@@ -27,9 +27,12 @@ ask a export "$work/none" 2>/dev/null && die "exported what is not published"
 [ ! -e "$work/none" ] || die "a failed export left something"
 ask b export "$work/memory" --memory --json | is_json || die "no export from memory"
 [ "$(keys "$work/memory/model.safetensors" | xargs)" = "$all" ] || die "from memory: $(ls "$work/memory")"
-ask a export "$work/memory" 2>/dev/null && die "an export was overwritten"
+good() { grep -qx "tierckpt_operation_good{job_id=\"$job\",node=\"a\",operation=\"export\"} $1" "$work/export.prom"; }
+ask a export "$work/memory" --metrics-textfile "$work/export.prom" 2>/dev/null && die "an export was overwritten"
+good 0 || die "metrics of an export that failed: $(cat "$work/export.prom")"
 
-ask a export "$work/many" --shard-size 80000 --step 8 || die "no export of step 8"
+ask a export "$work/many" --shard-size 80000 --step 8 --metrics-textfile "$work/export.prom" || die "no export of step 8"
+good 1 || die "metrics of an export: $(cat "$work/export.prom")"
 [ "$(keys "$work"/many/model-0000[12]-of-00002.safetensors | xargs)" = "$all" ] || die "in two files: $(ls "$work/many")"
 python3 - "$work/many" <<'PY' || die "the index is wrong"
 import json, sys

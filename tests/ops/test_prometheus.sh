@@ -57,6 +57,14 @@ exported() { curl -sf "http://$exporter/metrics" | grep -q "^$1"; }
 for node in a b; do
     wait_for 60 exported "tierckpt_trainers{job_id=\"$job\",node=\"$node\"} 1" || die "node_exporter has no metrics of $node: $(tail -3 "$work/node_exporter.log")"
 done
+# The commands' files lie beside those of the agents, and share a metric with them.
+checked() { [ "$(printf '%s\n' "$exposed" | grep -c "^tierckpt_verify_checked{job_id=\"$job\",node=\"a\"")" = 2 ]; }
+verify_is_exported() { exposed=$(curl -sf "http://$exporter/metrics") && checked; }
+ask a verify --metrics-textfile "$work/textfile/verify.a.prom" >"$work/said" || die "verify: $(cat "$work/said")"
+promtool check metrics <"$work/textfile/verify.a.prom" >"$work/promtool" 2>&1 && [ ! -s "$work/promtool" ] || die "promtool on the metrics of verify: $(cat "$work/promtool")"
+wait_for 60 verify_is_exported || die "node_exporter has no metrics of verify: $(tail -3 "$work/node_exporter.log")"
+exported "tierckpt_operation_seconds{job_id=\"$job\",node=\"a\",operation=\"verify\"} 0" || die "verify is under way by its metrics"
+exported "tierckpt_operation_seconds{job_id=\"$job\",node=\"a\",operation=\"drain\"}" || die "the agent's operations are not exported"
 exported 'node_textfile_scrape_error 0' || die "node_exporter cannot read a file: $(tail -3 "$work/node_exporter.log")"
 
 prometheus=127.0.0.1:$(free_port)

@@ -143,6 +143,15 @@ def test_versions_have_their_stages_and_the_slowest_nodes_times(tmp_path):
     assert [round(ms, 3) for _, ms in run.stalls_ms] == [2.0] * 6
 
 
+def test_stalls_after_an_agent_was_started_again_are_those_of_its_own_saves(tmp_path):
+    a, _ = two_starts()
+    for at, count in ((55, 0), (60.5, 1), (61.5, 3)):
+        a.counter(at, "stalls", count)
+        a.counter(at, "stall us", 5000 * count)
+    run = run_of(traces.read([a.write(tmp_path)]))
+    assert [round(ms, 3) for _, ms in run.stalls_ms] == [2.0] * 3 + [5.0] * 2
+
+
 def test_quantile():
     assert quantile([], 0.5) is None and quantile([3], 0.99) == 3
     assert quantile(list(range(101)), 0.5) == 50 and quantile(list(range(101)), 0.99) == 99

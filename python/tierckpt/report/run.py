@@ -115,10 +115,10 @@ class Run:
         """The mean time for which saves have kept trainers waiting, between samples that are about a second apart."""
         found = []
         for node, counts in self.counters.get("stalls", {}).items():
-            times = dict(self.counters.get("stall us", {}).get(node, []))
+            times = self.counters.get("stall us", {}).get(node, [])
             before, before_us = 0.0, 0.0
             for at, count in counts:
-                now_us = max((us for when, us in times.items() if when <= at + 0.01), default=0.0)
+                now_us = next((us for when, us in reversed(times) if when <= at + 0.01), 0.0)
                 if count > before and now_us >= before_us:
                     found.append((at, (now_us - before_us) / (count - before) / 1000))
                 before, before_us = count, now_us

@@ -2,12 +2,12 @@
  * Exports the metrics as configured. */
 #include "agent/metrics/metrics.h"
 
-#include "agent/metrics/metrics_file.h"
 #include "agent/metrics/metrics_http.h"
 #include "agent/metrics/metrics_text.h"
 #include "agent/report/report.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/metrics_file.h"
 #include "base/pool.h"
 
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * left out rather than given as 0. */
 #include "agent/metrics/metrics_text.h"
 
-#include "agent/metrics/exposition.h"
 #include "agent/report/derived.h"
+#include "base/exposition.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -603,10 +603,7 @@ static const struct {
     {"tierckpt_stale_messages_total", "", FAMILY_COUNTER, "Messages of older terms that were refused.", stale_messages},
     {"tierckpt_memory_files", "held_by", FAMILY_GAUGE,
      "Files of this node's memory, by who holds them. Those that the agent alone holds are lost if it dies.", files},
-    {"tierckpt_operation_seconds", "operation", FAMILY_GAUGE,
-     "For how long an operation has been under way; 0: none is. register and restore: that trainers of this node wait "
-     "for.",
-     operations},
+    {OPERATION_FAMILY, "operation", FAMILY_GAUGE, OPERATION_FAMILY_HELP, operations},
     /* the job */
     {"tierckpt_term", "", FAMILY_GAUGE, "Newest term that this node knows of.", term},
     {"tierckpt_term_over", "", FAMILY_GAUGE, "1: the term that this node has joined is over.", term_over},

@@ -67,6 +67,7 @@ struct trace {
     struct decision decision; /* of which the trace knows */
     struct figures figures;
     struct inflation inflation;
+    bool begins; /* the file, or this agent's part of it: it has no counter yet */
 };
 
 /* ---- the file, in the pool's thread -------------------------------------------------------------------------------
@@ -167,6 +168,7 @@ static void open_done(void *ctx, bool canceled)
         end_soon(trace, trace->queue);
         trace->queue = o->queue;
         trace->bytes = o->bytes;
+        trace->begins = true;
         log_info("the trace of versions is written to %s", trace->path);
     }
     if (!canceled && o->outcome.code != TCK_OK && strcmp(o->outcome.text, trace->trouble.text) != 0) {
@@ -353,8 +355,8 @@ static bool differs(double a, double b)
 static void put_inflation(struct trace *trace, const struct pacing_figures *pacing)
 {
     const struct inflation *now = &pacing->inflation, *before = &trace->inflation;
-    if (now->pairs == 0 || (!differs(now->mean, before->mean) && !differs(now->quiet_ns, before->quiet_ns)) ||
-        !is_open(trace)) {
+    bool same = !differs(now->mean, before->mean) && !differs(now->quiet_ns, before->quiet_ns);
+    if (now->pairs == 0 || (same && !trace->begins)) {
         return;
     }
     json_t *event = new_event(trace, "step inflation", "C"), *args = json_object();
@@ -379,8 +381,8 @@ static void put_counters(struct trace *trace, const struct report *report)
                                                [FIGURE_MISSING] = "copies missing",
                                                [FIGURE_REFUSED] = "saves refused"};
     struct figures now = figures_of(report);
-    for (unsigned i = 0; i < FIGURES && is_open(trace); i++) {
-        if (now.values[i] == trace->figures.values[i]) {
+    for (unsigned i = 0; i < FIGURES; i++) {
+        if (now.values[i] == trace->figures.values[i] && !trace->begins) {
             continue;
         }
         json_t *event = new_event(trace, names[i], "C"), *args = json_object();
@@ -393,8 +395,12 @@ static void put_counters(struct trace *trace, const struct report *report)
 
 void trace_figures(struct trace *trace, const struct report *report)
 {
+    if (!is_open(trace)) {
+        return;
+    }
     put_counters(trace, report);
     put_inflation(trace, &report->pacing);
+    trace->begins = false;
 }
 
 /* ---- life

@@ -26,7 +26,8 @@ void trace_free(struct trace *trace); /* may be NULL */
 void trace_decided(struct trace *trace, const struct term_context *tc);
 /* A fetch has brought a shard. */
 void trace_arrived(struct trace *trace, const struct term_context *tc, const struct arrival *what);
-/* Figures of this moment, as counters: written if they have changed. */
+/* Figures of this moment, as counters: written if they have changed, and all of them where a file begins, since a
+ * viewer may have that one alone. */
 void trace_figures(struct trace *trace, const struct report *report);
 /* Either an event, before it is handled, or an action, before it is carried out; the other one is NULL. */
 void trace_note(struct trace *trace, const struct term_context *tc, const struct event *event,

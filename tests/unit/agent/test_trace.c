@@ -90,7 +90,7 @@ static void note(uint64_t step)
 }
 
 static uint64_t wanted_step;
-static bool with_others;
+static bool with_others, with_figures;
 
 /* Notes again until the file has it: it is opened in the background. */
 static void note_until_there(void *ctx)
@@ -100,6 +100,9 @@ static void note_until_there(void *ctx)
     (void)ctx;
     if (with_others) {
         note_others();
+    }
+    if (with_figures) {
+        trace_figures(trace, &report);
     }
     note(wanted_step);
     snprintf(wanted, sizeof(wanted), "\"step\":%" PRIu64, wanted_step);
@@ -244,18 +247,67 @@ Test(trace, a_line_that_a_kill_has_torn_is_cut_off)
     json_free(json);
 }
 
-Test(trace, a_full_file_makes_room_for_a_new_one)
+static void fill(void)
 {
-    write_steps_to(30);
     cr_assert_eq(truncate(path, FULL - 1), 0); /* a hole */
     FILE *file = fopen(path, "a");
     fputc('\n', file);
     fclose(file);
+}
+
+Test(trace, a_full_file_makes_room_for_a_new_one)
+{
+    write_steps_to(30);
+    fill();
     write_steps_to(31);
     struct stat st;
     cr_assert_eq(stat(full_path, &st), 0);
     cr_assert_geq(st.st_size, FULL);
     json_t *json = parsed();
     cr_assert_str_eq(text_of(json_first(json), "name"), "process_name");
+    json_free(json);
+}
+
+/* How often the counter is in the file; value_out: its last value of that key. */
+static uint32_t times_there(const json_t *json, const char *name, const char *key, double *value_out)
+{
+    uint32_t times = 0;
+    for (const json_t *event = json_first(json); event != NULL; event = json_next(event)) {
+        if (strcmp(text_of(event, "ph"), "C") == 0 && strcmp(text_of(event, "name"), name) == 0) {
+            *value_out = f64_of(json_get(event, "args"), key);
+            times++;
+        }
+    }
+    return times;
+}
+
+static void expect_once(const json_t *json, const char *name, const char *key, double value)
+{
+    double found = 0;
+    cr_assert_eq(times_there(json, name, key, &found), 1, "%s", name);
+    cr_assert_float_eq(found, value, 1e-9, "%s", name);
+}
+
+/* They do not change while the file does. */
+Test(trace, a_new_file_has_the_newest_value_of_every_counter)
+{
+    write_steps_to(30);
+    fill();
+    with_figures = true;
+    report.trainers.step = 7;
+    report.tally.copied_bytes = 5;
+    report.pacing.inflation =
+        (struct inflation){.pairs = 8, .mean = 0.004, .low = 0.001, .high = 0.01, .quiet_ns = 3e6};
+    write_steps_to(31);
+    json_t *json = parsed();
+    expect_once(json, "step", "value", 7);
+    expect_once(json, "copied bytes", "value", 5);
+    static const char *const zeros[] = {"step us",      "stalls",         "stall us",
+                                        "memory bytes", "copies missing", "saves refused"};
+    for (size_t i = 0; i < sizeof(zeros) / sizeof(*zeros); i++) {
+        expect_once(json, zeros[i], "value", 0);
+    }
+    expect_once(json, "step inflation", "mean", 0.004);
+    expect_once(json, "step inflation", "quiet us", 3000);
     json_free(json);
 }

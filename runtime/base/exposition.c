@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Prometheus' text format into a bounded buffer. */
-#include "agent/metrics/exposition.h"
+#include "base/exposition.h"
 
 #include "base/utf8.h"
 
@@ -60,6 +60,12 @@ const char *family_kind_name(enum family_kind kind)
     static const char *const names[FAMILY_KINDS] = {
         [FAMILY_GAUGE] = "gauge", [FAMILY_COUNTER] = "counter", [FAMILY_HISTOGRAM] = "histogram"};
     return names[kind];
+}
+
+void family_print(FILE *to, const char *name, const char *labels, const char *kind, const char *help)
+{
+    bool more = labels[0] != '\0';
+    fprintf(to, "- `%s%s%s%s` (%s): %s\n", name, more ? "{" : "", labels, more ? "}" : "", kind, help);
 }
 
 void exposition_family(struct exposition *x, const char *name, enum family_kind kind, const char *help)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Prometheus' text format (0.0.4) into a bounded buffer. Pure. What it is given is escaped where the format asks for
  * it, so no name of a job or a node can add a line or a label. */
-#ifndef TCK_AGENT_EXPOSITION_H
-#define TCK_AGENT_EXPOSITION_H
+#ifndef TCK_BASE_EXPOSITION_H
+#define TCK_BASE_EXPOSITION_H
 
 #include "base/buf.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 struct label {
     const char *name, *value; /* any value; the name is one of ours */
@@ -15,6 +16,14 @@ struct label {
 enum family_kind { FAMILY_GAUGE, FAMILY_COUNTER, FAMILY_HISTOGRAM, FAMILY_KINDS };
 /* As the format writes it. */
 const char *family_kind_name(enum family_kind kind);
+/* Prints a family as docs/metrics.md lists it; labels: their names, "" if it has none of its own. */
+void family_print(FILE *to, const char *name, const char *labels, const char *kind, const char *help);
+
+/* Agents and commands export this family, and readers of both expect one help text for a name. */
+#define OPERATION_FAMILY "tierckpt_operation_seconds"
+#define OPERATION_FAMILY_HELP                                                                                          \
+    "For how long an operation has been under way; 0: none is. register and restore: that trainers of this node wait " \
+    "for."
 
 struct exposition {
     struct writer w;

@@ -1,17 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The metrics as a file: written under another name beside it, and renamed. It is not synced: it is of no use
  * after a crash of the machine. */
-#include "agent/metrics/metrics_file.h"
-
-#include "base/config.h"
+#include "base/metrics_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORK_PATH (CONFIG_PATH + 8)
+#define WORK_PATH (PATH_MAX + 8)
+
+tck_status_t metrics_file_check_name(const char *path, struct error *err)
+{
+    static const char suffix[] = ".prom";
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    size_t len = strlen(name), end = sizeof(suffix) - 1;
+    if (len <= end || strcmp(name + len - end, suffix) != 0) {
+        return error_set(err, TCK_ERR_CONFIG,
+                         "%.300s is not the name of a .prom file, and node_exporter reads no other", path);
+    }
+    return TCK_OK;
+}
 
 static tck_status_t write_all(int fd, const char *text, size_t len)
 {
@@ -29,8 +43,12 @@ static tck_status_t write_all(int fd, const char *text, size_t len)
 tck_status_t metrics_file_write(const char *path, const char *text, size_t len, struct error *err)
 {
     char work[WORK_PATH];
-    snprintf(work, sizeof(work), "%s.tmp", path); /* node_exporter does not read a file with this name */
-    (void)unlink(work);                           /* of an agent that died while it wrote */
+    /* node_exporter does not read a file with this name. */
+    int name_len = snprintf(work, sizeof(work), "%s.tmp", path);
+    if (name_len < 0 || (size_t)name_len >= sizeof(work)) {
+        return error_set(err, status_of_errno(ENAMETOOLONG), "create %.300s...: the path is too long", path);
+    }
+    (void)unlink(work); /* of a process that died while it wrote */
     /* Not through a link that somebody else has put there. */
     int fd = open(work, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The file of the metrics: replaced at once, readable by everyone, gone with the agent. */
-#include "agent/metrics/metrics_file.h"
+#include "base/metrics_file.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
