@@ -96,6 +96,12 @@ uint32_t crc32c_of_chunks(const uint32_t *crcs, uint64_t image_bytes, uint32_t b
     return crc;
 }
 
+uint32_t chunk_crc(const void *image, uint64_t image_bytes, uint32_t i)
+{
+    const uint8_t *bytes = image;
+    return crc32c(0, bytes + (uint64_t)i * CHUNK_BYTES, chunk_size(image_bytes, i));
+}
+
 static struct hash128 from_xxh(XXH128_hash_t hash)
 {
     return (struct hash128){.hi = hash.high64, .lo = hash.low64};
@@ -125,10 +131,9 @@ struct hash128 digest_root(const uint32_t *crcs, uint64_t image_bytes)
 struct hash128 digest_image_counted(const void *image, uint64_t image_bytes, uint32_t *crcs, struct progress *progress)
 {
     uint32_t count = chunk_count(image_bytes);
-    const uint8_t *bytes = image;
 
     for (uint32_t i = 0; i < count; i++) {
-        crcs[i] = crc32c(0, bytes + (uint64_t)i * CHUNK_BYTES, chunk_size(image_bytes, i));
+        crcs[i] = chunk_crc(image, image_bytes, i);
         progress_add(progress, chunk_size(image_bytes, i));
     }
     return digest_root(crcs, image_bytes);
