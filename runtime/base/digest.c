@@ -2,8 +2,6 @@
  * CRC32C by ISA-L and XXH3-128 by xxHash. */
 #include "base/digest.h"
 
-#include "base/progress.h"
-
 #include <endian.h>
 #include <isa-l/crc.h>
 #include <pthread.h>
@@ -128,18 +126,12 @@ struct hash128 digest_root(const uint32_t *crcs, uint64_t image_bytes)
     return from_xxh(XXH3_128bits_digest(&state));
 }
 
-struct hash128 digest_image_counted(const void *image, uint64_t image_bytes, uint32_t *crcs, struct progress *progress)
+struct hash128 digest_image(const void *image, uint64_t image_bytes, uint32_t *crcs)
 {
     uint32_t count = chunk_count(image_bytes);
 
     for (uint32_t i = 0; i < count; i++) {
         crcs[i] = chunk_crc(image, image_bytes, i);
-        progress_add(progress, chunk_size(image_bytes, i));
     }
     return digest_root(crcs, image_bytes);
-}
-
-struct hash128 digest_image(const void *image, uint64_t image_bytes, uint32_t *crcs)
-{
-    return digest_image_counted(image, image_bytes, crcs, NULL);
 }

@@ -34,8 +34,5 @@ struct hash128 hash128_of(const void *data, size_t len);
 struct hash128 digest_root(const uint32_t *crcs, uint64_t image_bytes);
 /* Fills crcs from the image and returns the root. */
 struct hash128 digest_image(const void *image, uint64_t image_bytes, uint32_t *crcs);
-struct progress;
-/* The same, and counts the bytes (base/progress.h). */
-struct hash128 digest_image_counted(const void *image, uint64_t image_bytes, uint32_t *crcs, struct progress *progress);
 
 #endif
