@@ -3,7 +3,7 @@
  * only way to fail cleanly is to check first, and to notice early when others use what was free. */
 #include "tiers/memory_limits.h"
 
-#include "tiers/cgroup.h"
+#include "base/cgroup.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -28,7 +28,7 @@ static tck_status_t range_step(struct transfer *t, uint32_t i, struct error *err
     uint64_t bytes = (end == chunks ? item->image_bytes : (uint64_t)end * CHUNK_BYTES) - begin;
     tck_status_t status = folder_file_read(&op->file, begin, item->image + begin, bytes, err);
     for (uint32_t c = i * RANGE_CHUNKS; c < end && status == TCK_OK; c++) {
-        item->crcs[c] = crc32c(0, item->image + (uint64_t)c * CHUNK_BYTES, chunk_size(item->image_bytes, c));
+        item->crcs[c] = chunk_crc(item->image, item->image_bytes, c);
     }
     return status == TCK_OK ? TCK_OK
                             : error_prefix(err, "%s: %" PRIu64 " bytes at %" PRIu64, op->file.name, bytes, begin);

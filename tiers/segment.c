@@ -376,8 +376,7 @@ static tck_status_t verify_failed(const struct segment *segment, const struct sl
 tck_status_t segment_verify_chunk(struct segment *segment, uint32_t slot, uint32_t i, struct error *err)
 {
     struct error found = {0};
-    const uint8_t *chunk = segment_image(segment, slot) + (uint64_t)i * CHUNK_BYTES;
-    uint32_t crc = crc32c(0, chunk, chunk_size(segment->image_bytes, i));
+    uint32_t crc = chunk_crc(segment_image(segment, slot), segment->image_bytes, i);
     uint32_t expected = segment_crcs(segment, slot)[i];
     if (crc == expected) {
         return TCK_OK;

@@ -14,12 +14,12 @@
 #include "agent/replication/comparison.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/replica_service.h"
+#include "agent/replication/slot_digest.h"
 #include "agent/storage/health.h"
 #include "agent/storage/metadata_writer.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/message.h"
-#include "base/pool.h"
 #include "tiers/peer.h"
 #include "tiers/segment.h"
 
@@ -66,33 +66,21 @@ static void write_header(struct term_context *tc, const struct action *a)
     segment_write_header(d->segment, k, &header);
 }
 
-/* Computes the digests of one slot in a pool thread. */
+/* The digests of a slot, and the event at their end. */
 struct digest_op {
+    struct slot_digest digest; /* the first member: digest_done */
     struct moving moving;
     struct term_context *tc;
     uint32_t slot;
     struct version version;
-    const uint8_t *image;
-    uint64_t image_bytes;
-    uint32_t *crcs;
-    struct hash128 root;
     struct sealed sealed;
 };
-
-static void digest_work(void *ctx)
-{
-    struct digest_op *op = ctx;
-    failpoint(digest, begun);
-    op->root = digest_image_counted(op->image, op->image_bytes, op->crcs, &op->moving.progress);
-    failpoint(digest, made);
-    failpoint_bytes(digest, image, (uint8_t *)(uintptr_t)op->image, op->image_bytes);
-}
 
 /* A trainer with records on devices may have computed the digests there; the copy must match them. */
 static bool matches_device_digests(const struct digest_op *op)
 {
     const struct sealed *sealed = &op->sealed;
-    if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->root)) {
+    if (!sealed->has_root || !version_is(sealed->version, op->version) || hash128_is(sealed->root, op->digest.root)) {
         return true;
     }
     log_error("version %" PRIu64 ".%" PRIu64
@@ -102,17 +90,17 @@ static bool matches_device_digests(const struct digest_op *op)
     return false;
 }
 
-static void digest_done(void *ctx, bool canceled)
+static void digest_done(struct chunk_jobs *jobs, bool canceled)
 {
-    struct digest_op *op = ctx;
+    struct digest_op *op = (struct digest_op *)jobs;
     struct slot_ops *slot_ops = op->tc->needs.agent->slot_ops;
     struct event event = {.type = EVENT_VERIFIED,
                           .slot = op->slot,
                           .version = op->version,
-                          .root = op->root,
+                          .root = op->digest.root,
                           .ok = !canceled && matches_device_digests(op),
                           .refusal = canceled ? REFUSAL_RANK_LOST : REFUSAL_NONE};
-    op->tc->needs.agent->tally.digested_bytes += event.ok ? op->image_bytes : 0;
+    op->tc->needs.agent->tally.digested_bytes += event.ok ? op->digest.image_bytes : 0;
     moving_end(&op->moving);
     driver_step_node(op->tc, &event);
     free(op);
@@ -126,16 +114,20 @@ static void verify(struct term_context *tc, const struct action *a)
     struct digest_op *op = calloc(1, sizeof(*op));
     slot_op_begin(tc->needs.agent->slot_ops);
     if (op != NULL) {
-        *op = (struct digest_op){.moving = {.slot = a->slot, .node = NONE32, .version = a->version},
+        *op = (struct digest_op){.digest = {.jobs = {.pool = tc->needs.agent->pool,
+                                                     .threads = tc->needs.agent->pool_threads,
+                                                     .done = digest_done},
+                                            .image = segment_image(d->segment, k),
+                                            .image_bytes = segment_info(d->segment).image_bytes,
+                                            .progress = &op->moving.progress,
+                                            .crcs = segment_crcs(d->segment, k)},
+                                 .moving = {.slot = a->slot, .node = NONE32, .version = a->version},
                                  .tc = tc,
                                  .slot = a->slot,
                                  .version = a->version,
-                                 .image = segment_image(d->segment, k),
-                                 .image_bytes = segment_info(d->segment).image_bytes,
-                                 .crcs = segment_crcs(d->segment, k),
                                  .sealed = segment_seal(d->segment, k)};
     }
-    if (op == NULL || pool_submit(tc->needs.agent->pool, digest_work, digest_done, op) != TCK_OK) {
+    if (op == NULL || slot_digest_start(&op->digest) != TCK_OK) {
         log_error("out of memory: the digests of a sealed slot cannot be computed");
         free(op);
         struct event event = {.type = EVENT_VERIFIED, .slot = a->slot, .version = a->version, .ok = false};

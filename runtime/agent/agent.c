@@ -43,10 +43,10 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/message.h"
+#include "base/processors.h"
 #include "core/digest_threads.h"
 #include "tiers/memory.h"
 #include "tiers/persistent.h"
-#include "tiers/processors.h"
 #include "tiers/segment.h"
 
 #include <stdatomic.h>

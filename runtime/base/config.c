@@ -170,8 +170,8 @@ static const struct field fields[] = {
      .help = "how many runs may restore a version and then fail without a new commit before an older version is "
              "restored instead"},
     {NUMBER(copy_threads, 0, 256), .default_text = "0",
-     .help = "number of copying threads per rank; 0: for a save one per four processors of the rank, at most 4; for a "
-             "restore one per processor, at most 8"},
+     .help = "number of copying threads per rank; 0: for a save one per four processors that the rank may use, at "
+             "most 4; for a restore one per processor, at most 8"},
     {WORD(digest, digest_words), .default_text = "host",
      .help = "where digests of records on a CUDA device are computed: host, or device (also on the device, before the "
              "copy, so that damage on the way to the host is detected)"},

@@ -2,8 +2,6 @@
  * CRC32C by ISA-L and XXH3-128 by xxHash. */
 #include "base/digest.h"
 
-#include "base/progress.h"
-
 #include <endian.h>
 #include <isa-l/crc.h>
 #include <pthread.h>
@@ -96,6 +94,12 @@ uint32_t crc32c_of_chunks(const uint32_t *crcs, uint64_t image_bytes, uint32_t b
     return crc;
 }
 
+uint32_t chunk_crc(const void *image, uint64_t image_bytes, uint32_t i)
+{
+    const uint8_t *bytes = image;
+    return crc32c(0, bytes + (uint64_t)i * CHUNK_BYTES, chunk_size(image_bytes, i));
+}
+
 static struct hash128 from_xxh(XXH128_hash_t hash)
 {
     return (struct hash128){.hi = hash.high64, .lo = hash.low64};
@@ -122,19 +126,12 @@ struct hash128 digest_root(const uint32_t *crcs, uint64_t image_bytes)
     return from_xxh(XXH3_128bits_digest(&state));
 }
 
-struct hash128 digest_image_counted(const void *image, uint64_t image_bytes, uint32_t *crcs, struct progress *progress)
-{
-    uint32_t count = chunk_count(image_bytes);
-    const uint8_t *bytes = image;
-
-    for (uint32_t i = 0; i < count; i++) {
-        crcs[i] = crc32c(0, bytes + (uint64_t)i * CHUNK_BYTES, chunk_size(image_bytes, i));
-        progress_add(progress, chunk_size(image_bytes, i));
-    }
-    return digest_root(crcs, image_bytes);
-}
-
 struct hash128 digest_image(const void *image, uint64_t image_bytes, uint32_t *crcs)
 {
-    return digest_image_counted(image, image_bytes, crcs, NULL);
+    uint32_t count = chunk_count(image_bytes);
+
+    for (uint32_t i = 0; i < count; i++) {
+        crcs[i] = chunk_crc(image, image_bytes, i);
+    }
+    return digest_root(crcs, image_bytes);
 }

@@ -26,14 +26,13 @@ uint32_t crc32c(uint32_t crc_start, const void *data, size_t len);
 uint32_t crc32c_join(uint32_t first, uint32_t second, uint64_t second_bytes);
 /* Of count chunks of an image from `begin` on, made of their CRCs. */
 uint32_t crc32c_of_chunks(const uint32_t *crcs, uint64_t image_bytes, uint32_t begin, uint32_t count);
+/* Of chunk i of an image. */
+uint32_t chunk_crc(const void *image, uint64_t image_bytes, uint32_t i);
 struct hash128 hash128_of(const void *data, size_t len);
 
 /* crcs holds chunk_count(image_bytes) entries. */
 struct hash128 digest_root(const uint32_t *crcs, uint64_t image_bytes);
 /* Fills crcs from the image and returns the root. */
 struct hash128 digest_image(const void *image, uint64_t image_bytes, uint32_t *crcs);
-struct progress;
-/* The same, and counts the bytes (base/progress.h). */
-struct hash128 digest_image_counted(const void *image, uint64_t image_bytes, uint32_t *crcs, struct progress *progress);
 
 #endif

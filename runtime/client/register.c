@@ -3,20 +3,18 @@
  * everything that a step needs is made ready. */
 #include "client/client.h"
 #include "client/notices.h"
-#include "client/slot_copy.h"
+#include "client/rank_processors.h"
 
 #include "base/cpus.h"
 #include "base/failpoint.h"
+#include "base/processors.h"
 
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define INFO_BYTES           (16 + 8 + 1) /* one shard in the exchange */
-#define CPUS_PER_SAVE_THREAD 4
-#define SAVE_THREADS_MAX     4 /* if copy_threads is not configured */
-#define RESTORE_THREADS_MAX  8
+#define INFO_BYTES (16 + 8 + 1) /* one shard in the exchange */
 
 /* ---- what each rank tells of its shards ---------------------------------------------------------------------- */
 
@@ -152,38 +150,30 @@ static tck_status_t get_memory(struct tck_client *client, struct error *err)
     return status;
 }
 
-/* Processors that this rank may use: all that it is bound to, or its part of the node's. */
-static uint32_t own_cpus(const struct tck_client *client)
+static struct rank_processors own_processors(const struct tck_client *client)
 {
     const struct world *world = &client->session.world;
-    uint32_t ranks = 0;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     struct cpus bound = cpus_of_process(0);
+    struct rank_processors own = {
+        .bound = cpus_count(&bound), .online = online > 0 ? (uint32_t)online : 1, .quota = processors_quota("")};
 
-    if (!cpus_is_none(&bound) && cpus_count(&bound) < online) {
-        return cpus_count(&bound);
-    }
     for (uint32_t r = 0; r < world->world_size; r++) {
-        ranks += world->node_of_rank[r] == world->node_of_rank[client->oob.rank];
+        own.ranks += world->node_of_rank[r] == world->node_of_rank[client->oob.rank];
     }
-    return online > 0 && ranks > 0 ? (uint32_t)online / ranks : 1;
+    return own;
 }
 
-static uint32_t clamp(uint32_t count, uint32_t most)
-{
-    return count < 1 ? 1 : count > most ? most : count;
-}
-
-/* One thread saturates about one memory channel. During a save the training needs cores, too. */
 static struct copy_threads copy_threads(const struct tck_client *client)
 {
-    uint32_t configured = client->session.config.copy_threads, cpus = own_cpus(client);
+    uint32_t configured = client->session.config.copy_threads;
 
     if (configured > 0) {
         return (struct copy_threads){configured, configured};
     }
-    return (struct copy_threads){.save = clamp(cpus / CPUS_PER_SAVE_THREAD, SAVE_THREADS_MAX),
-                                 .restore = clamp(cpus, RESTORE_THREADS_MAX)};
+    struct rank_processors own = own_processors(client);
+
+    return copy_threads_for(&own);
 }
 
 static tck_status_t make_ready(struct tck_client *client, struct error *err)

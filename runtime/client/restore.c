@@ -124,7 +124,7 @@ static bool chunks_match(const struct shard *shard, const uint8_t *image, const 
                          uint64_t end)
 {
     for (uint32_t c = (uint32_t)(begin / CHUNK_BYTES); c <= (uint32_t)((end - 1) / CHUNK_BYTES); c++) {
-        if (crc32c(0, image + (size_t)c * CHUNK_BYTES, chunk_size(shard->image_bytes, c)) != crcs[c]) {
+        if (chunk_crc(image, shard->image_bytes, c) != crcs[c]) {
             return false;
         }
     }

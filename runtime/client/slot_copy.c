@@ -153,7 +153,7 @@ static void copy_batch(const struct copier *copier, const struct run *run, uint3
 
 static void digest_chunk(const struct run *run, uint32_t i)
 {
-    run->crcs[i] = crc32c(0, run->image + (size_t)i * CHUNK_BYTES, chunk_size(run->image_bytes, i));
+    run->crcs[i] = chunk_crc(run->image, run->image_bytes, i);
 }
 
 /* The first piece that ends behind this place in the image. */

@@ -3,76 +3,51 @@
 #include "agent/replication/check.h"
 
 #include "agent/driver/slot_ops.h"
+#include "base/chunk_jobs.h"
 #include "base/digest.h"
-#include "base/pool.h"
 #include "tiers/segment.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 
 struct check {
-    struct check_setup needs;
+    struct chunk_jobs jobs; /* the first member: check_chunk, checked */
+    struct slot_ops *slot_ops;
     struct segment *segment;
-    uint32_t slot, chunk_count;
+    uint32_t slot;
     check_done_fn *done;
     void *ctx;
-    _Atomic uint32_t next_chunk;
     atomic_bool failed; /* the thread that sets it writes the outcome */
     struct error outcome;
-    uint32_t jobs; /* only the loop's thread counts them */
 };
 
-static void fail(struct check *c, const struct error *why)
+static bool check_chunk(struct chunk_jobs *jobs, uint32_t i)
 {
-    if (!atomic_exchange(&c->failed, true)) {
-        c->outcome = *why;
-    }
-}
-
-static void check_work(void *ctx)
-{
-    struct check *c = ctx;
+    struct check *c = (struct check *)jobs;
     struct error err;
-    uint32_t i;
-    while (!atomic_load(&c->failed) && (i = atomic_fetch_add(&c->next_chunk, 1)) < c->chunk_count) {
-        if (segment_verify_chunk(c->segment, c->slot, i, &err) != TCK_OK) {
-            fail(c, &err);
-        }
+    if (segment_verify_chunk(c->segment, c->slot, i, &err) == TCK_OK) {
+        return true;
     }
+    if (!atomic_exchange(&c->failed, true)) {
+        c->outcome = err;
+    }
+    return false;
 }
 
 static void check_end(struct check *c)
 {
-    struct slot_ops *ops = c->needs.slot_ops;
+    struct slot_ops *ops = c->slot_ops;
     c->done(c->ctx, &c->outcome);
     free(c);
     slot_op_end(ops);
 }
 
-static void check_worked(void *ctx, bool canceled)
+static void checked(struct chunk_jobs *jobs, bool canceled)
 {
-    struct check *c = ctx;
-    struct error err;
+    struct check *c = (struct check *)jobs;
     if (canceled) {
-        (void)error_set(&err, TCK_ERR_CANCELED, "the agent is exiting");
-        fail(c, &err);
+        (void)error_set(&c->outcome, TCK_ERR_CANCELED, "the agent is exiting");
     }
-    if (--c->jobs == 0) {
-        check_end(c);
-    }
-}
-
-static void check_start(struct check *c)
-{
-    uint32_t wanted = c->needs.threads;
-    wanted = wanted < c->chunk_count ? wanted : c->chunk_count;
-    while (c->jobs < wanted && pool_submit(c->needs.pool, check_work, check_worked, c) == TCK_OK) {
-        c->jobs++;
-    }
-    if (c->jobs == 0) {
-        (void)error_set(&c->outcome, TCK_ERR_NOMEM, "out of memory");
-        check_end(c);
-    }
+    check_end(c);
 }
 
 void check_slot(const struct check_setup *setup, struct segment *segment, uint32_t slot, check_done_fn *done, void *ctx)
@@ -84,17 +59,23 @@ void check_slot(const struct check_setup *setup, struct segment *segment, uint32
         done(ctx, &err);
         return;
     }
-    *c = (struct check){.needs = *setup,
+    *c = (struct check){.jobs = {.pool = setup->pool,
+                                 .threads = setup->threads,
+                                 .count = chunk_count(segment_info(segment).image_bytes),
+                                 .chunk = check_chunk,
+                                 .done = checked},
+                        .slot_ops = setup->slot_ops,
                         .segment = segment,
                         .slot = slot,
-                        .chunk_count = chunk_count(segment_info(segment).image_bytes),
                         .done = done,
                         .ctx = ctx};
     slot_op_begin(setup->slot_ops);
     c->outcome.code = segment_verify_root(segment, slot, &c->outcome);
-    if (c->outcome.code == TCK_OK) {
-        check_start(c);
-    } else {
-        check_end(c);
+    if (c->outcome.code == TCK_OK && chunk_jobs_start(&c->jobs) == TCK_OK) {
+        return;
     }
+    if (c->outcome.code == TCK_OK) {
+        (void)error_set(&c->outcome, TCK_ERR_NOMEM, "out of memory");
+    }
+    check_end(c);
 }

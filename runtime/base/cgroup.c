@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The control groups that this process is in. */
-#include "tiers/cgroup.h"
+#include "base/cgroup.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The control groups that this process is in, whose limits hold for it. root is put before all paths: "" but in tests.
  */
-#ifndef TCK_TIERS_CGROUP_H
-#define TCK_TIERS_CGROUP_H
+#ifndef TCK_BASE_CGROUP_H
+#define TCK_BASE_CGROUP_H
 
 #include <limits.h>
 #include <stdbool.h>

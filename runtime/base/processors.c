@@ -2,10 +2,10 @@
  * A process that has used up its group's quota is stopped, with all its threads, until the next period begins. So
  * threads beyond the quota gain nothing, and they keep the event loop from answering. Version 2 of control groups has
  * quota and period in one file, version 1 in two. */
-#include "tiers/processors.h"
+#include "base/processors.h"
 
+#include "base/cgroup.h"
 #include "base/cpus.h"
-#include "tiers/cgroup.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -69,10 +69,14 @@ static uint32_t bound_to(void)
     return !cpus_is_none(&bound) ? cpus_count(&bound) : online > 0 ? (uint32_t)online : 1;
 }
 
-uint32_t processors_usable(const char *root)
+uint32_t processors_quota(const char *root)
 {
     const struct cgroup_tree version_1 = {.root = root, .controller = "cpu", .mount = CGROUP_MOUNT "/cpu"};
     const struct cgroup_tree version_2 = {.root = root, .controller = "", .mount = CGROUP_MOUNT};
-    uint32_t quota = least(least_quota(&version_1, quota_of_version_1), least_quota(&version_2, quota_of_version_2));
-    return least(bound_to(), quota);
+    return least(least_quota(&version_1, quota_of_version_1), least_quota(&version_2, quota_of_version_2));
+}
+
+uint32_t processors_usable(const char *root)
+{
+    return least(bound_to(), processors_quota(root));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What this process may keep busy, by its binding and by files as the kernel writes them. */
-#include "tiers/processors.h"
+#include "base/processors.h"
 
 #include "base/cpus.h"
 #include "fake_root.h"
@@ -95,6 +95,17 @@ Test(processors, a_container_has_its_own_group_at_the_mount)
     fake_root_put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
     fake_root_put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     cr_expect_eq(usable(), 1);
+}
+
+Test(processors, of_a_quota_are_those_that_it_is_enough_for)
+{
+    cr_expect_eq(processors_quota(fake_root), UINT32_MAX);
+    group_of_version_2("max 100000\n");
+    cr_expect_eq(processors_quota(fake_root), UINT32_MAX);
+    group_of_version_2("350000 100000\n");
+    cr_expect_eq(processors_quota(fake_root), 3);
+    group_of_version_1("1000\n", "50000\n");
+    cr_expect_eq(processors_quota(fake_root), 1);
 }
 
 Test(processors, no_quota_and_what_cannot_be_read_are_no_limit)
