@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SCALE: what a job of 16, 256 and (--large) 16,384 ranks costs the coordinator's agent and the other agents, phase by
-phase, beside the goals for 16,384 ranks; and what a restore of 16 to 1,024 shards asks of storage. The agents are the
-real ones, all in one process, over a simulated network and storage (tests/sim), so messages and bytes are exact, and
-processor time is that of their own code. Images are tiny: copying is measured elsewhere."""
+phase, beside the goals for 16,384 ranks; what a restore of 16 to 1,024 shards asks of storage; and how long one of a
+shard that all ranks have takes by how many levels the tree has along which it passes. The agents are the real ones, all
+in one process, over a simulated network and storage (tests/sim), so messages and bytes are exact, and processor time is
+that of their own code. Images are tiny: copying is measured elsewhere."""
 
 import argparse
 import json
@@ -17,6 +18,8 @@ LEAST, MORE, LARGE = 16, 256, 16384
 RESTORED = (16, 64, 256, 1024)  # shards, one for each rank
 UNTIL_LOSS, AFTER_LOSS = ("attach", "register", "version", "drain"), ("loss", "restore_memory")
 SHARD_BYTES = 16 << 20  # assumed for what is read beside the shards themselves
+TREE_LEVELS = (1, 3)
+TREE_MIB, TREE_CHUNK_MS = 128, 50  # the shard; how long a chunk of it occupies a connection
 PHASES = {
     "attach": "attach",
     "register": "register, and restore nothing",
@@ -28,16 +31,20 @@ PHASES = {
 }
 
 
-def measure(ranks):
+def simulate(nodes, *options):
     """The costs of each phase of one run."""
     program = os.path.join(os.environ["TIERCKPT_BUILD_DIR"], "tests/sim/sim")
-    command = [program, "--scale", str(ranks // RANKS_PER_NODE), "--ranks", str(RANKS_PER_NODE), "--json"]
+    command = [program, "--scale", str(nodes), *map(str, options), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     phases = {row["phase"]: row for row in rows if "phase" in row}
     if done.returncode != 0 or not PHASES.keys() <= phases.keys():
         raise RuntimeError(f"{' '.join(command)}: {(done.stdout.splitlines() or ['no output'])[-1]}")
     return phases
+
+
+def measure(ranks):
+    return simulate(ranks // RANKS_PER_NODE, "--ranks", RANKS_PER_NODE)
 
 
 def spread(samples):
@@ -133,6 +140,21 @@ def goal_rows(ranks, runs):
         yield goal_row(f"SCALE.{name}.{ranks}", what, value, unit, goal, reference)
 
 
+def print_trees():
+    """The simulated time, which is exact. A tree of n levels has 2^(n+1) - 1 nodes."""
+    options = ("--ranks", 1, "--twin-mib", TREE_MIB, "--chunk-ms", TREE_CHUNK_MS)
+    seconds = {n: simulate(2 ** (n + 1) - 1, *options)["restore_storage"]["world_ms"] / 1000 for n in TREE_LEVELS}
+    one = seconds[TREE_LEVELS[0]]
+    for levels in TREE_LEVELS[1:]:
+        ratio = seconds[levels] / one
+        print(json.dumps({
+            "id": f"SCALE.tree.{levels}", "value": ratio, "unit": "x the time of one level", "goal": 1.3,
+            "met": ratio <= 1.3, "better": "less", "rounds": 1, "spread": 0.0,
+            "what": f"restore of one shard of {TREE_MIB} MiB from storage to {2 ** (levels + 1) - 1} nodes along a tree of "
+                    f"{levels} levels, {seconds[levels]:.2f} s; a chunk takes {TREE_CHUNK_MS} ms",
+            "reference": "the same to 3 nodes, one level", "reference_value": one, "reference_unit": "s"}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
@@ -148,6 +170,7 @@ def main():
         if args.large:
             runs[LARGE] = [measure(LARGE)]
         print_restores(runs)
+        print_trees()
     except (OSError, RuntimeError) as problem:
         print(json.dumps({"id": "SCALE", "error": str(problem)}), flush=True)
         return 1

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define EARLIES_MAX 3 /* requests of a piece from an owner that still receives it; after that, it must have it */
+
 /* Each shard is read from storage once: its owners get it from each other, along a binary tree (piece i is owner i of
  * the placement), and holders get it from an owner. If that has failed once, an owner reads storage itself, and a
  * holder tries in turn all nodes that may have the shard. Returns the place of the owner to ask, or NONE32 to follow
@@ -137,6 +139,30 @@ static const struct node_info *source_node(const struct recovery *r, uint32_t i)
     return owner != NONE32 ? &r->setup.world->nodes[r->setup.placement->owners[owner]] : NULL;
 }
 
+bool piece_lacks_copy(tck_status_t outcome)
+{
+    return outcome == TCK_ERR_UNREACHABLE || outcome == TCK_ERR_TIMEDOUT || outcome == TCK_ERR_IO ||
+           outcome == TCK_ERR_CORRUPT || outcome == TCK_ERR_NOENT;
+}
+
+/* The owner to ask for it has been requested to fetch it, and passes on what arrives. */
+static bool asks_early(const struct recovery *r, uint32_t i)
+{
+    uint32_t owner = r->plan.actions[i].for_holder ? NONE32 : owner_to_ask(r, i);
+    return owner != NONE32 && r->pieces[owner].state == PIECE_ASKED;
+}
+
+bool piece_failed_early(struct recovery *r, uint32_t i, tck_status_t outcome)
+{
+    struct piece *piece = &r->pieces[i];
+    if (!piece->early || !piece_lacks_copy(outcome)) {
+        return false;
+    }
+    piece->state = PIECE_WAITING;
+    piece->earlies++;
+    return true;
+}
+
 void piece_emit(struct recovery *r, uint32_t i)
 {
     const struct plan_action *planned = &r->plan.actions[i];
@@ -161,6 +187,7 @@ void piece_emit(struct recovery *r, uint32_t i)
     if (recovery_emit_fetch(r, &action)) {
         piece->state = PIECE_ASKED;
         piece->from_owner = node != NULL;
+        piece->early = asks_early(r, i);
         piece->inventory = planned->inventory;
     }
 }
@@ -192,7 +219,8 @@ static bool may_be_requested(const struct recovery *r, uint32_t i)
     uint32_t owner = r->plan.actions[i].for_holder ? NONE32 : owner_to_ask(r, i);
     bool open = r->pieces[i].state == PIECE_WAITING || r->pieces[i].state == PIECE_FAILED;
     open = open && (!r->pieces[i].late || r->phase == RECOVERY_PROTECTING);
-    return open && (owner == NONE32 || r->pieces[owner].state == PIECE_DONE);
+    bool early = asks_early(r, i) && r->pieces[i].earlies < EARLIES_MAX;
+    return open && (owner == NONE32 || r->pieces[owner].state == PIECE_DONE || early);
 }
 
 void pieces_emit_open(struct recovery *r, uint32_t begin, uint32_t end)

@@ -16,6 +16,11 @@ uint32_t pieces_find_asked(const struct recovery *r, uint32_t node, uint32_t sha
 /* Pieces of this phase that are not done. */
 uint32_t pieces_left(const struct recovery *r);
 
+/* Whether a fetch with this outcome did not get that copy, as opposed to a problem of the node that fetched. */
+bool piece_lacks_copy(tck_status_t outcome);
+/* A requested piece has failed with this outcome only because the owner that was to pass it on did not get it itself,
+ * or not in time: that is no failed try, and it is requested again. False: it counts. */
+must_check bool piece_failed_early(struct recovery *r, uint32_t i, tck_status_t outcome);
 /* Asks the piece's node to fetch it. If there is no memory for that, the piece stays as it is, for a later tick. */
 void piece_emit(struct recovery *r, uint32_t i);
 /* The same for each piece from begin up to end that may be requested now; */

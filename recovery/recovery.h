@@ -43,7 +43,8 @@ enum recovery_action_type {
                            after fetches have failed, if the next version may be there; and with more of them, if none
                            of these can be taken */
     RECOVERY_FETCH,     /* node `node` shall fetch `shard` from `source` / `from`: RECOVERY_EVENT_FETCHED. What only
-                           storage has is read there once: other nodes get it as from a twin */
+                           storage has is read there once: other nodes get it as from a twin, which may still be
+                           fetching it itself and passes on what has arrived */
     RECOVERY_READY,     /* owners have everything, or one of each shard has: trainers may read `version` */
     RECOVERY_PROTECTED, /* all owners, and holders too: EVENT_BASED */
     RECOVERY_BASE_LOST, /* a shard has no good copy left to protect it with: EVENT_BASE_LOST */

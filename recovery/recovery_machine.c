@@ -531,7 +531,7 @@ static void owner_failed(struct recovery *r, uint32_t i, tck_status_t outcome, u
     const struct plan_action *action = &r->plan.actions[i];
     struct piece *piece = &r->pieces[i];
     bool passes = may_pass(action, outcome);
-    bool lost = passes || outcome == TCK_ERR_CORRUPT || outcome == TCK_ERR_NOENT;
+    bool lost = piece_lacks_copy(outcome);
     if (lost && piece->from_owner) {
         piece_emit(r, i); /* now from storage */
     } else if (lost) {
@@ -568,6 +568,9 @@ static void take_fetched(struct recovery *r, const struct recovery_event *e)
             pieces_emit_after(r, i);
         }
         pieces_finish_if_none_left(r);
+        return;
+    }
+    if (piece_failed_early(r, i, e->outcome)) {
         return;
     }
     r->pieces[i].state = PIECE_FAILED;

@@ -12,7 +12,9 @@ enum piece_state { PIECE_WAITING, PIECE_ASKED, PIECE_DONE, PIECE_FAILED };
 struct piece {
     uint8_t state;
     bool late;          /* an owner's that is fetched after READY, as the holders' are */
-    bool from_owner;    /* requested from an owner that has it by now, not as planned */
+    bool from_owner;    /* requested from an owner that has it by now or receives it, not as planned */
+    bool early;         /* requested from an owner that did not have it yet */
+    uint8_t earlies;    /* such requests that failed */
     uint32_t inventory; /* else where it was asked from: the plan may have changed since; NONE32: storage */
     uint32_t tries;     /* that failed */
 };

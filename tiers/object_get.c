@@ -18,13 +18,18 @@ struct get {
     void *ctx;
 };
 
+static uint32_t range_end(const struct get *op, uint32_t i)
+{
+    uint32_t chunks = chunk_count(op->item->image_bytes), end = (i + 1) * RANGE_CHUNKS;
+    return end < chunks ? end : chunks;
+}
+
 static tck_status_t range_step(struct transfer *t, uint32_t i, struct error *err)
 {
     struct get *op = (struct get *)t;
     struct tier_item *item = op->item;
-    uint32_t chunks = chunk_count(item->image_bytes), end = (i + 1) * RANGE_CHUNKS;
+    uint32_t chunks = chunk_count(item->image_bytes), end = range_end(op, i);
     uint64_t begin = (uint64_t)i * RANGE_CHUNKS * CHUNK_BYTES;
-    end = end < chunks ? end : chunks;
     uint64_t bytes = (end == chunks ? item->image_bytes : (uint64_t)end * CHUNK_BYTES) - begin;
     tck_status_t status = folder_file_read(&op->file, begin, item->image + begin, bytes, err);
     for (uint32_t c = i * RANGE_CHUNKS; c < end && status == TCK_OK; c++) {
@@ -32,6 +37,15 @@ static tck_status_t range_step(struct transfer *t, uint32_t i, struct error *err
     }
     return status == TCK_OK ? TCK_OK
                             : error_prefix(err, "%s: %" PRIu64 " bytes at %" PRIu64, op->file.name, bytes, begin);
+}
+
+static void range_stepped(struct transfer *t, uint32_t i)
+{
+    const struct get *op = (const struct get *)t;
+    const struct tier_watch *watch = op->item->watch;
+    for (uint32_t c = i * RANGE_CHUNKS; watch != NULL && c < range_end(op, i); c++) {
+        watch->chunk(watch->ctx, c);
+    }
 }
 
 static void ended(struct transfer *t)
@@ -59,6 +73,7 @@ tck_status_t objects_read_file(struct persistent *p, const struct folder *dir, c
                               .count = (chunks + RANGE_CHUNKS - 1) / RANGE_CHUNKS,
                               .width = RANGES_IN_FLIGHT,
                               .step = range_step,
+                              .stepped = range_stepped,
                               .ended = ended};
     tck_status_t status = folder_open_file(dir, name, &op->file, err);
     if (status == TCK_OK) {

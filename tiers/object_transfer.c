@@ -29,6 +29,9 @@ static void step_done(void *ctx, bool canceled)
         (void)error_set(&step->outcome, TCK_ERR_CANCELED, "the persistent tier is closing");
     }
     t->running--;
+    if (step->outcome.code == TCK_OK && t->stepped != NULL) {
+        t->stepped(t, step->i);
+    }
     if (t->outcome.code == TCK_OK) {
         t->outcome = step->outcome;
     }

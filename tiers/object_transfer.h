@@ -13,6 +13,7 @@ struct transfer {
     tck_status_t (*step)(struct transfer *t, uint32_t i, struct error *err); /* by any thread */
     uint64_t (*bytes)(const struct transfer *t, uint32_t i); /* that a step sends; NULL: it is not throttled */
     bool (*given_up)(const struct transfer *t);              /* NULL: never */
+    void (*stepped)(struct transfer *t, uint32_t i);         /* this step has succeeded; NULL: not of interest */
     void (*ended)(struct transfer *t);                       /* no step is under way any more; may free it */
     struct error outcome;                                    /* of the first step that has failed */
     uint32_t next, running;

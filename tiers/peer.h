@@ -74,7 +74,9 @@ struct peers_setup {
     /* A chunk that should be the same in the base does not have the CRC that the offer says: the other agent sends it.
      * Returns whether the base is damaged. */
     bool (*base_bad)(void *ctx, struct peer *from, const struct tier_item *item, uint32_t chunk);
-    /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done, which gets it again. */
+    /* Another agent pulls a copy: fill item and return TCK_OK; it stays pinned until pull_done, which gets it again.
+     * One that is still arriving has `here`, and no crcs as long as its digests are unknown; the rest is reported
+     * below. */
     tck_status_t (*pulled)(void *ctx, struct peer *from, const struct peer_offer *want, struct tier_item *item_out,
                            struct error *err);
     void (*pull_done)(void *ctx, struct peer *from, const struct tier_item *item);
@@ -146,6 +148,17 @@ must_check tck_status_t peer_put(struct peer *peer, uint64_t term, const struct 
 void peer_cancel_put(struct peer *peer, uint64_t term, struct version version, struct hash128 shard);
 must_check tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done,
                                  void *ctx, struct error *err);
+
+/* Of an image whose copies are pulled while it arrives (peers_setup.pulled). Its digests are known, if they were not
+ * when it was pulled; crcs is read before this returns, and was checked with root. */
+void peers_arriving_digests(struct peers *peers, const uint8_t *image, uint32_t *crcs, struct hash128 root);
+/* This chunk is in place and matches its digest. Reported once, unless it was `here` already. */
+void peers_arriving_chunk(struct peers *peers, const uint8_t *image, uint32_t chunk);
+/* The rest does not come: the other agents' gets end with this error. */
+void peers_arriving_failed(struct peers *peers, const uint8_t *image, tck_status_t code, const char *why);
+/* The get into this image is of no use any more: it ends with an error once nothing has come for a heartbeat, since its
+ * source may itself be waiting for it. */
+void peers_end_get(struct peers *peers, const uint8_t *image);
 
 typedef void peer_measured_fn(void *ctx, const struct rate *rate, const struct error *outcome);
 /* Measures how fast this agent sends to the peer: at most METER_BYTES, for METER_NS, and for 5 s with all else. done as

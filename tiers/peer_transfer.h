@@ -4,6 +4,10 @@
  *     put   sender: OFFER   receiver: GRANT   sender: chunks   receiver: (COPIED, WANT) ACK
  *     get   receiver: PULL  sender: READY     receiver: GRANT  sender: chunks  receiver: ACK
  *
+ * What is pulled may still be arriving at the sender. Then READY is sent once its digests are known there, and each
+ * chunk once it has been checked there; so a copy passes through a row of agents at once. If it does not arrive, the
+ * sender ends the transfer.
+ *
  * The receiver can end a transfer by REFUSE, the sender by CANCEL. A put that is canceled has ended when the receiver
  * has confirmed that by REFUSE: then it writes into its buffer no longer. OFFER and READY carry the chunk CRC table,
  * which must have the announced root; each chunk is checked against it in the pool while the next ones arrive. An OFFER
@@ -13,7 +17,8 @@
  * no check.
  *
  * peer_transfer_life.c has their life from begin to last callback, peer_transfer_send.c the outgoing messages,
- * peer_transfer_protocol.c the incoming ones, peer_transfer_data.c the bytes. */
+ * peer_transfer_protocol.c the incoming ones, peer_transfer_data.c the bytes, peer_transfer_pass_on.c copies that are
+ * sent while they arrive. */
 #ifndef TCK_TIERS_PEER_TRANSFER_H
 #define TCK_TIERS_PEER_TRANSFER_H
 
@@ -56,9 +61,12 @@ struct transfer {
     uint32_t moving;                  /* pushes or receives in flight */
     uint32_t checking;                /* jobs in the pool */
     bool held;                        /* a put's next chunk may not be sent yet */
-    bool canceled; /* a put: CANCEL was sent or received, or is to answer GRANT; its receiver ends it with REFUSE */
-    bool stalled;  /* a push failed: the other side's reason or the end of the session will follow */
-    uint8_t *seen; /* one bit per chunk received */
+    bool unready; /* at the sender: READY is sent once the digests of the copy, which still arrives here, are known */
+    uint32_t awaited; /* chunks of it that have yet to arrive here */
+    bool over;        /* an own get that ends as soon as nothing comes for a moment */
+    bool canceled;    /* a put: CANCEL was sent or received, or is to answer GRANT; its receiver ends it with REFUSE */
+    bool stalled;     /* a push failed: the other side's reason or the end of the session will follow */
+    uint8_t *seen;    /* one bit per chunk received */
     uint64_t progress_ms;
     struct error outcome;
 };
@@ -88,6 +96,13 @@ void transfer_give_up(struct transfer *transfer, tck_status_t code, const char *
 void transfers_pump(struct peer *peer);
 /* Begins with as many chunks that are to be copied from the base as are copied at once. */
 void transfer_copy_base(struct transfer *transfer);
+
+/* ---- peer_transfer_pass_on.c ---- */
+
+/* A pulled copy: some of its chunks may still be arriving here, and its digests. */
+void transfer_await(struct transfer *transfer);
+/* Whether nothing of it can be sent before more has arrived here. */
+bool transfer_waits_for_source(const struct transfer *transfer);
 
 /* ---- peer_transfer_send.c ---- */
 

@@ -244,6 +244,9 @@ static void judge_chunk(struct transfer *transfer, const struct crc_job *job, bo
         if (job->base != NULL) {
             count_copied(transfer, job->index);
         }
+        if (transfer->item.watch != NULL) {
+            transfer->item.watch->chunk(transfer->item.watch->ctx, job->index);
+        }
         if (++transfer->verified == transfer->count) {
             transfer_succeed(transfer);
         }

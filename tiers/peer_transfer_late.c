@@ -18,10 +18,14 @@ static void expire(struct transfer *transfer)
     }
 }
 
-/* How long it may make no progress. The sender of a copy may throttle it for longer than a chunk takes. */
+/* How long it may make no progress. The sender of a copy may throttle it for longer than a chunk takes. A get of a term
+ * that is over may wait for what its source does not receive any more either. */
 static uint32_t patience_ms(const struct transfer *transfer)
 {
     const struct peers_setup *setup = &transfer->peer->peers->setup;
+    if (transfer->over && transfer->moving == 0) {
+        return setup->heartbeat_ms;
+    }
     bool held = !transfer->own && !transfer->sending && transfer->moving == 0;
 
     return held && setup->held_timeout_ms != 0 ? setup->held_timeout_ms : setup->transfer_timeout_ms;
@@ -31,7 +35,8 @@ static struct transfer *find_late(const struct peers *peers, uint64_t now_ms)
 {
     for (struct transfer *transfer = peers->transfers; transfer != NULL; transfer = transfer->next) {
         uint64_t last_ms = transfer->progress_ms;
-        bool waits = transfer->moving > 0 || (transfer->state != ENDED && transfer->checking == 0 && !transfer->held);
+        bool idle = transfer->held || transfer_waits_for_source(transfer);
+        bool waits = transfer->moving > 0 || (transfer->state != ENDED && transfer->checking == 0 && !idle);
 
         /* It may only be waiting for its turn while others move. */
         last_ms = last_ms > transfer->peer->progress_ms ? last_ms : transfer->peer->progress_ms;

@@ -24,7 +24,8 @@ static bool start_served(struct transfer *transfer)
     transfer_link(peer->peers, transfer);
     if (peer->up == NULL) {
         transfer_fail(transfer, TCK_ERR_UNREACHABLE, "the session ended");
-    } else if (item->image == NULL || item->crcs == NULL || item->image_bytes != transfer->offer.image_bytes) {
+    } else if (item->image == NULL || (item->crcs == NULL && item->here == NULL) ||
+               item->image_bytes != transfer->offer.image_bytes) {
         transfer_give_up(transfer, TCK_ERR_LAYOUT, "the slot has another size");
     }
     return transfer->state != ENDED;
@@ -112,6 +113,9 @@ static void answer_pull(struct transfer *transfer)
         return;
     }
     if (start_served(transfer)) {
+        transfer_await(transfer);
+    }
+    if (transfer->state != ENDED && !transfer->unready) {
         transfer->offer.root = transfer->item.root;
         transfer_send_copy(transfer, WIRE_READY);
     }
@@ -146,6 +150,15 @@ static bool is_zero(struct hash128 root)
     return root.hi == 0 && root.lo == 0;
 }
 
+static void report_digests(const struct transfer *transfer)
+{
+    const struct tier_watch *watch = transfer->item.watch;
+
+    if (watch != NULL) {
+        watch->digests(watch->ctx, transfer->offer.root);
+    }
+}
+
 static void take_table(struct transfer *transfer, const struct wire_copy *copy)
 {
     uint32_t *crcs = wire_copy_crcs(copy);
@@ -164,6 +177,7 @@ static void take_table(struct transfer *transfer, const struct wire_copy *copy)
         transfer->offer.root = copy->offer.root;
         transfer->state = MOVING;
         transfer_send_grant(transfer);
+        report_digests(transfer);
     }
     free(crcs);
 }
@@ -236,7 +250,7 @@ static tck_status_t take_grant(struct peer *peer, const void *data, size_t len)
         transfer_send_end(peer, WIRE_CANCEL, grant.from_token, TCK_ERR_CANCELED, "the sender has given it up");
         return TCK_OK;
     }
-    if (transfer->state != ASKED || (grant.has_base && transfer->item.base == NULL)) {
+    if (transfer->state != ASKED || transfer->unready || (grant.has_base && transfer->item.base == NULL)) {
         return TCK_ERR_PROTO;
     }
     if (transfer->item.base != NULL) {
@@ -319,7 +333,7 @@ static tck_status_t handle_ack(struct peer *peer, const void *data, size_t len)
     if (transfer == NULL) {
         return TCK_OK;
     }
-    if (transfer->state == MOVING && transfer->left > 0) {
+    if (transfer->state == MOVING && (transfer->left > 0 || transfer->awaited > 0)) {
         return TCK_ERR_PROTO;
     }
     if (hash128_is(ack.root, transfer->offer.root)) {

@@ -343,8 +343,13 @@ tck_status_t peers_want_via(struct peers *peers, const struct node_info *node, u
 tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, bool both, struct peer **out,
                                struct error *err)
 {
+    const struct peer *known = peers_find(peers, node->agent_id);
+    bool alone = !both && (known == NULL || !known->wanted);
     tck_status_t status = peers_want(peers, node, out, err);
 
+    if (status == TCK_OK && alone) {
+        (*out)->connect_at_ms = clock_ms(); /* the other agent does not know that a session is needed */
+    }
     if (status == TCK_OK && !((*out)->copies && both)) {
         (*out)->copies = true;
         want_direct(*out, both);

@@ -368,10 +368,13 @@ static void chunk_work(void *ctx)
 static void chunk_done(void *ctx, bool canceled)
 {
     struct file_read *op = ((struct file_chunk *)ctx)->op;
+    uint32_t i = ((struct file_chunk *)ctx)->i;
     op->jobs--;
-    progress_add(op->item->progress, chunk_size(op->item->image_bytes, ((struct file_chunk *)ctx)->i));
+    progress_add(op->item->progress, chunk_size(op->item->image_bytes, i));
     if (canceled) {
         error_set(&op->outcome, TCK_ERR_CANCELED, "%s: its check was canceled", op->name);
+    } else if (op->item->watch != NULL) {
+        op->item->watch->chunk(op->item->watch->ctx, i);
     }
     read_settle(op);
 }

@@ -22,18 +22,31 @@ struct tier_base {
     uint64_t more;       /* and those that tier_pace.more was called for */
 };
 
+/* Follows a get while it runs, so that what has arrived can be passed on. All in the loop's thread. */
+struct tier_watch {
+    /* From a peer: crcs is filled in, and matches root. From storage, they are in the manifest. */
+    void (*digests)(void *ctx, struct hash128 root);
+    /* Chunk `i` is in place, with its CRC in crcs: from a peer it has been checked, from storage it has yet to be
+     * compared with the manifest. */
+    void (*chunk)(void *ctx, uint32_t i);
+    void *ctx;
+};
+
 /* One version of one shard, in a slot. */
 struct tier_item {
     struct version version;
     struct hash128 shard;
     uint64_t image_bytes;
-    uint8_t *image;            /* get: filled; put: read */
-    uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
-    struct hash128 root;       /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
-    struct progress *progress; /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
-    uint64_t *sent;            /* put to a peer: sent bytes are added, landed or not; NULL: not counted */
-    struct tier_base *base;    /* put to a peer: the caller's until done; NULL: none */
-    const uint8_t *base_image; /* of an offered copy: where its base is here; NULL: all of it has to be sent */
+    uint8_t *image;                 /* get: filled; put: read */
+    uint32_t *crcs;                 /* chunk_count(image_bytes) entries; get: filled, put: read */
+    struct hash128 root;            /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
+    struct progress *progress;      /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
+    uint64_t *sent;                 /* put to a peer: sent bytes are added, landed or not; NULL: not counted */
+    struct tier_base *base;         /* put to a peer: the caller's until done; NULL: none */
+    const uint8_t *base_image;      /* of an offered copy: where its base is here; NULL: all of it has to be sent */
+    const struct tier_watch *watch; /* get: the caller's until done; NULL: none */
+    const uint8_t
+        *here; /* of a pulled copy that is still arriving: one bit per chunk that can be sent; NULL: all can */
 };
 
 /* Throttles puts, so that they disturb the training as little as possible. All in the loop's thread. */

@@ -482,7 +482,9 @@ static tck_status_t open_fetches(struct agent *agent, struct error *err)
         .arrived = shard_arrived,
         .repaired = shard_repaired,
         .ctx = agent};
-    return fetches_new(&setup, &agent->fetches, err);
+    tck_status_t status = fetches_new(&setup, &agent->fetches, err);
+    agent->replicas.fetches = agent->fetches;
+    return status;
 }
 
 static tck_status_t open_recovery(struct agent *agent, struct error *err)

@@ -246,6 +246,24 @@ void judge_bytes_changed(struct host *host, const void *at, size_t len)
     }
 }
 
+/* What is sent from a slot that is still being filled was checked. Images are of one chunk. */
+void judge_passed_on(const struct host *host, const void *at, size_t len)
+{
+    for (size_t i = host->agent != NULL ? memory_count(host->agent->memory) : 0; i-- > 0;) {
+        struct segment *segment = memory_at(host->agent->memory, i);
+        struct segment_info info = segment_info(segment);
+        for (uint32_t k = 0; k < info.slot_count; k++) {
+            const struct slot_header *header = segment_header(segment, k);
+            bool filling =
+                segment_image(segment, k) == at && len == info.image_bytes && header->state == SLOT_RECEIVING;
+            if (filling && !image_is(at, len, info.shard, header->version)) {
+                sim_violation("%s passes on wrong bytes of step %" PRIu64 " of term %" PRIu64, host->name,
+                              header->version.step, header->version.term);
+            }
+        }
+    }
+}
+
 /* True if each machine that has a copy of the anchor, or has given one up for a newer version, has this version's copy
  * of the same shard: then no loss can cost this version which would have left the anchor. */
 static bool replaces_anchor(struct version version)

@@ -508,7 +508,7 @@ static uint64_t slowness_us(struct link_conn *conn, const void *chunk)
 static uint64_t queued_us(struct link_conn *conn)
 {
     bool overloaded = sim_trait(TRAIT_OVERLOADED);
-    uint64_t chunk_us = overloaded ? 60 * MS : overload_chunk_us();
+    uint64_t chunk_us = overloaded ? 60 * MS : sim.measure ? sim.chunk_us : overload_chunk_us();
     uint64_t *busy_until_us = overloaded ? &conn->link->busy_until_us : &conn->busy_until_us;
     if (chunk_us == 0) {
         return 0;
@@ -537,6 +537,7 @@ tck_status_t link_push(struct link_conn *conn, const void *header, size_t header
     conn->link->pushes = m;
     m->slow_us = slowness_us(conn, data);
     slot_use_begin(m, data, "it is still sent to another node", conn->link->host);
+    judge_passed_on(conn->link->host, data, len);
     conn->link->host->counts.transferred += len;
     sim_after(arrival(conn->other) + queued_us(conn->other), NULL, got_chunk, m);
     return TCK_OK;

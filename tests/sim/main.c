@@ -2,7 +2,7 @@
  * Runs schedules, each in a process of its own:
  *
  *   sim [--seeds FILE] [--seed S] [--count N] [--jobs N] [--keep-going] [--verbose] [TRAIT ...]
- *   sim --scale NODES [--ranks RANKS_PER_NODE] [--leaders-from NODES] [--json]
+ *   sim --scale NODES [--ranks RANKS_PER_NODE] [--leaders-from NODES] [--twin-mib MIB] [--chunk-ms MS] [--json]
  *
  * first the seeds of FILE (one seed per line; the rest of the line says what it once found), then N seeds from S on,
  * until the first violation. A TRAIT is one of all of them, not just of some: --buckets: storage is a bucket;
@@ -30,7 +30,7 @@
 
 struct arguments {
     const char *seeds;
-    uint64_t seed, count, jobs, scale, ranks, leaders_from;
+    uint64_t seed, count, jobs, scale, ranks, leaders_from, twin_mib, chunk_ms;
     bool verbose, keep_going, json, buckets, archives, leaders;
 };
 
@@ -162,6 +162,8 @@ static void child(uint64_t seed, const struct arguments *a)
     sim.archives = a->archives;
     sim.leaders = a->leaders;
     sim.leaders_from = (uint32_t)a->leaders_from;
+    sim.twin_mib = (uint32_t)a->twin_mib;
+    sim.chunk_us = a->chunk_ms * MS;
     if (a->scale > 0) {
         scale_run((uint32_t)a->scale, (uint32_t)a->ranks, a->json);
     } else {
@@ -240,12 +242,14 @@ static bool run_jobs(const struct arguments *a)
 
 static bool parse(int argc, char **argv, struct arguments *a)
 {
-    uint64_t *const numbers[] = {&a->seed, &a->count, &a->jobs, &a->scale, &a->ranks, &a->leaders_from};
+    uint64_t *const numbers[] = {&a->seed,  &a->count,        &a->jobs,     &a->scale,
+                                 &a->ranks, &a->leaders_from, &a->twin_mib, &a->chunk_ms};
     enum { SEEDS = sizeof(numbers) / sizeof(numbers[0]), VERBOSE, KEEP_GOING, JSON, BUCKETS, ARCHIVES, LEADERS };
     static const struct option options[] = {
         {"seed", required_argument, NULL, 0},          {"count", required_argument, NULL, 1},
         {"jobs", required_argument, NULL, 2},          {"scale", required_argument, NULL, 3},
         {"ranks", required_argument, NULL, 4},         {"leaders-from", required_argument, NULL, 5},
+        {"twin-mib", required_argument, NULL, 6},      {"chunk-ms", required_argument, NULL, 7},
         {"seeds", required_argument, NULL, SEEDS},     {"verbose", no_argument, NULL, VERBOSE},
         {"keep-going", no_argument, NULL, KEEP_GOING}, {"json", no_argument, NULL, JSON},
         {"buckets", no_argument, NULL, BUCKETS},       {"archives", no_argument, NULL, ARCHIVES},
@@ -280,7 +284,8 @@ int main(int argc, char **argv)
             stderr,
             "usage: sim [--seeds FILE] [--seed S] [--count N] [--jobs 1..%d] [--keep-going] [--verbose] [--buckets] "
             "[--archives] [--leaders]\n"
-            "       sim --scale NODES [--ranks RANKS_PER_NODE] [--leaders-from NODES] [--json]\n",
+            "       sim --scale NODES [--ranks RANKS_PER_NODE] [--leaders-from NODES] [--twin-mib MIB] [--chunk-ms MS] "
+            "[--json]\n",
             JOBS_MAX);
         return 2;
     }

@@ -75,7 +75,9 @@ struct sim {
     bool buckets;          /* TRAIT_BUCKET in every schedule */
     bool archives;         /* TRAIT_ARCHIVE in every schedule */
     bool leaders;          /* TRAIT_TREE in every schedule */
-    uint32_t leaders_from; /* of a job that is measured: tree_from_nodes */
+    uint32_t leaders_from; /* of a job that is measured: tree_from_nodes, */
+    uint32_t twin_mib;     /* the size of the only shard, if all ranks are twins, else 0, */
+    uint64_t chunk_us;     /* and how long a chunk occupies a connection */
     bool ended;            /* the schedule is over */
     char violation[1024];
     char save_dir[256];
@@ -562,6 +564,8 @@ void judge_event(void); /* after every event */
 void judge_memory_changed(struct host *host, const struct hash128 *shard);
 /* These bytes have changed; some of them may be in a slot of the host. */
 void judge_bytes_changed(struct host *host, const void *at, size_t len);
+/* This host's agent sends these bytes to another one. */
+void judge_passed_on(const struct host *host, const void *at, size_t len);
 void judge_gone_back(struct version base);
 void judge_restored(struct launch *launch);
 /* All ranks got the error that nothing can be restored. */

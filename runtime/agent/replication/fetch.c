@@ -7,6 +7,7 @@
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
 #include "agent/replication/check.h"
+#include "agent/replication/lending.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/stored_files.h"
 #include "agent/storage/storage_ops.h"
@@ -52,6 +53,9 @@ struct fetch {
     struct published published; /* storage: the version, and the file in it */
     struct manifest_file file;  /* its crcs are owned */
     struct error first;         /* of the read from save_dir, if archive_dir is tried after it */
+    struct tier_watch watch;
+    struct lending lending; /* what has arrived, for other agents */
+    bool reads_again;       /* storage, as soon as nothing that was read before is on its way to them */
     struct error outcome;
 };
 
@@ -64,6 +68,7 @@ struct fetches {
 
 static void fetch_free(struct fetch *x)
 {
+    lending_free(&x->lending);
     free(x->file.crcs);
     free(x);
 }
@@ -180,6 +185,44 @@ static void fetch_end(struct fetch *x, const struct error *outcome)
     fetch_free(x);
 }
 
+/* ---- passing on what has arrived ------------------------------------------------------------------------------- */
+
+static void on_digests(void *ctx, struct hash128 root)
+{
+    struct fetch *x = ctx;
+    lending_digests(&x->lending, x->item.crcs, root);
+}
+
+static void on_chunk(void *ctx, uint32_t i)
+{
+    struct fetch *x = ctx;
+    lending_chunk(&x->lending, i, x->item.crcs[i]);
+}
+
+static void end_lending(const struct fetch *x, const char *why)
+{
+    lending_end(&x->lending, x->all->needs.config->node, why);
+}
+
+static bool may_be_lent(const struct fetch *x)
+{
+    return !x->repairs && !x->reads_again && !x->tc->closed && !(x->on_storage && storage_ignored(&x->storage));
+}
+
+/* Two that fetched from each other would both wait. */
+bool fetch_lend(struct fetches *fs, const struct peer_offer *want, uint64_t to, struct tier_item *out)
+{
+    for (struct fetch *x = fs->under_way; x != NULL; x = x->next) {
+        bool wanted = x->tc->world.term == want->term && x->ask.from.agent_id != to &&
+                      version_is(x->ask.version, want->version) &&
+                      hash128_is(x->tc->shards[x->local_shard].id, want->shard);
+        if (wanted && may_be_lent(x)) {
+            return lending_lend(&x->lending, out);
+        }
+    }
+    return false;
+}
+
 /* ---- storage that hangs -------------------------------------------------------------------------------------- */
 
 /* Storage may still write into the slot, so it is freed only when the read has ended. */
@@ -187,6 +230,7 @@ static void load_give_up(void *ctx, const struct error *why)
 {
     struct fetch *x = ctx;
     fetch_unlink(x);
+    end_lending(x, why->text);
     log_outcome(x, why);
     x->tc->fetches_failed++;
     x->all->counts.failed++;
@@ -241,6 +285,7 @@ static void fetched(void *ctx, const struct error *outcome)
 {
     struct fetch *x = ctx;
     struct slot_ops *slot_ops = x->all->needs.check.slot_ops;
+    end_lending(x, outcome->text);
     if (x->on_storage && storage_ignored(&x->storage)) {
         ended_late(x);
         return;
@@ -333,7 +378,16 @@ static void fill_item(struct fetch *x)
                                  .image_bytes = segment_info(d->segment).image_bytes,
                                  .image = segment_image(d->segment, k),
                                  .crcs = segment_crcs(d->segment, k),
-                                 .progress = &x->storage.progress};
+                                 .progress = &x->storage.progress,
+                                 .watch = &x->watch};
+}
+
+/* From here on other agents may get what arrives in its slot. */
+static void begin_lending(struct fetch *x)
+{
+    fill_item(x);
+    x->watch = (struct tier_watch){.digests = on_digests, .chunk = on_chunk, .ctx = x};
+    lending_begin(&x->lending, x->all->needs.peers, &x->item);
 }
 
 static void pull(struct fetch *x)
@@ -365,6 +419,16 @@ static void start_pull(struct fetch *x)
 
 static void load(struct fetch *x);
 
+/* What was read before may still be on its way to other agents. */
+static void load_again(struct fetch *x)
+{
+    end_lending(x, "it is read from storage again");
+    x->reads_again = x->lending.count > 0;
+    if (!x->reads_again) {
+        load(x);
+    }
+}
+
 /* The copy in the archive has the same bytes. If it proves to be of no use, what was wrong with the first one counts;
  * but one that cannot be read now is not treated as missing. */
 static bool load_from_archive(struct fetch *x, const struct error *why)
@@ -376,7 +440,7 @@ static bool load_from_archive(struct fetch *x, const struct error *why)
     log_warn("%s: reading it from archive_dir %s", why->text, archive_dir);
     x->first = *why;
     x->published.from_second = true;
-    load(x);
+    load_again(x);
     return true;
 }
 
@@ -389,7 +453,7 @@ static void loaded(void *ctx, const struct error *outcome)
     if (!ends && err.code == TCK_ERR_CORRUPT && !x->again) {
         x->again = true;
         log_warn("%s: reading it again", err.text);
-        load(x);
+        load_again(x);
     } else if (ends || !load_from_archive(x, &err)) {
         fetched(x, status_proves_damage(err.code) && x->first.code != TCK_OK ? &x->first : &err);
     }
@@ -399,9 +463,32 @@ static void load(struct fetch *x)
 {
     struct error err;
     fill_item(x);
+    lending_forget(&x->lending);
+    if (x->file.bytes == x->item.image_bytes) {
+        lending_digests(&x->lending, x->file.crcs, x->file.root);
+    }
     if (persistent_get(x->all->needs.persistent, &x->published, &x->file, &x->item, loaded, x, &err) != TCK_OK) {
         fetched(x, &err);
     }
+}
+
+void fetch_returned(struct fetches *fs, const struct tier_item *item)
+{
+    struct fetch *x = fs->under_way;
+    while (x != NULL && !lending_returned(&x->lending, item->image)) {
+        x = x->next;
+    }
+    if (x == NULL || x->lending.count > 0 || !x->reads_again) {
+        return;
+    }
+    struct error err;
+    x->reads_again = false;
+    if (!storage_ignored(&x->storage) && !*fs->needs.leaving) {
+        load(x);
+        return;
+    }
+    (void)error_set(&err, TCK_ERR_CANCELED, "it is not needed any more");
+    fetched(x, &err);
 }
 
 static void start_load(struct fetch *x, const struct found_file *found)
@@ -510,15 +597,9 @@ static void wait_or_end(struct fetch *x)
     }
 }
 
-static void fetch_start(struct fetch *x)
+static void start_source(struct fetch *x)
 {
-    request_slot(x);
-    failpoint(fetch, slot_given);
-    if (x->slot == NONE32) {
-        wait_or_end(x);
-    } else if (x->here) {
-        check_local(x);
-    } else if (x->ask.source == SOURCE_STORAGE) {
+    if (x->ask.source == SOURCE_STORAGE) {
         x->looking = true;
         look_for(x);
     } else if (x->ask.source == SOURCE_LOCAL) {
@@ -528,6 +609,20 @@ static void fetch_start(struct fetch *x)
         fetched(x, &err);
     } else {
         start_pull(x);
+    }
+}
+
+static void fetch_start(struct fetch *x)
+{
+    request_slot(x);
+    failpoint(fetch, slot_given);
+    if (x->slot == NONE32) {
+        wait_or_end(x);
+    } else if (x->here) {
+        check_local(x);
+    } else {
+        begin_lending(x);
+        start_source(x);
     }
 }
 
@@ -653,9 +748,12 @@ void fetch_reset(struct fetches *fs)
     stored_files_reset(fs->stored_files);
     for (struct fetch *x = fs->under_way, *next; x != NULL; x = next) {
         next = x->next;
+        end_lending(x, "its term is over");
         if (x->lacking || x->waiting || x->looking) {
             fetch_unlink(x);
             fetch_free(x);
+        } else if (!x->here && !x->on_storage) {
+            peers_end_get(fs->needs.peers, x->item.image);
         }
     }
 }

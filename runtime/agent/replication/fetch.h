@@ -10,10 +10,12 @@
 
 struct config;
 struct peer;
+struct peer_offer;
 struct peers;
 struct persistent;
 struct storage_ops;
 struct term_context;
+struct tier_item;
 
 struct fetches;
 
@@ -56,6 +58,11 @@ void fetches_free(struct fetches *fs);
 void fetch_handle_ask(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
 /* A fetch that this node starts itself: its result is reported to `repaired`, not to the coordinator. */
 void fetch_repair(struct fetches *fs, struct term_context *tc, const struct wire_fetch *ask);
+/* Another agent (its id) pulls a copy that is being fetched here: fills in the item, with what has arrived so far; more
+ * is passed on as it arrives. False: there is none that can be passed on. */
+must_check bool fetch_lend(struct fetches *fs, const struct peer_offer *want, uint64_t to, struct tier_item *out);
+/* That pull has ended; or one of a copy that was whole. */
+void fetch_returned(struct fetches *fs, const struct tier_item *item);
 /* All ranks have copied this version out of their slots and found no damage in it. */
 void fetches_proven(const struct term_context *tc, struct version version);
 struct fetch_tally fetch_tally(const struct fetches *fs, const struct term_context *tc, struct version version);

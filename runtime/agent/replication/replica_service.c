@@ -6,6 +6,7 @@
 #include "agent/driver/protocol_driver.h"
 #include "agent/driver/slot_ops.h"
 #include "agent/driver/term_context.h"
+#include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/state/hard_state.h"
 #include "base/failpoint.h"
@@ -153,18 +154,14 @@ static void pin(const struct replica_setup *replicas, const struct tier_item *it
     }
 }
 
-tck_status_t replica_handle_pull(const struct replica_setup *replicas, struct peer *from, const struct peer_offer *want,
-                                 struct tier_item *item, struct error *err)
+/* One that is whole, or one that is still arriving. */
+static bool find_copy(const struct replica_setup *replicas, const struct peer *from, const struct peer_offer *want,
+                      struct tier_item *item)
 {
-    if (want->term < hard_state_get(replicas->state)->term.adopted) {
-        rpc_send_stale(replicas->rpc, from);
-        return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
-    }
-    struct segment *segment =
-        slot_ops_memory(replicas->slot_ops) != MEMORY_STEADY ? NULL : memory_find(replicas->memory, want->shard);
+    struct segment *segment = memory_find(replicas->memory, want->shard);
     uint32_t k = segment != NULL ? slot_with(segment, want->version) : NONE32;
     if (k == NONE32) {
-        return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", replicas->config->node);
+        return replicas->fetches != NULL && fetch_lend(replicas->fetches, want, peer_node(from)->agent_id, item);
     }
     *item = (struct tier_item){.version = want->version,
                                .shard = want->shard,
@@ -172,6 +169,19 @@ tck_status_t replica_handle_pull(const struct replica_setup *replicas, struct pe
                                .image = segment_image(segment, k),
                                .crcs = segment_crcs(segment, k),
                                .root = segment_header(segment, k)->root};
+    return true;
+}
+
+tck_status_t replica_handle_pull(const struct replica_setup *replicas, struct peer *from, const struct peer_offer *want,
+                                 struct tier_item *item, struct error *err)
+{
+    if (want->term < hard_state_get(replicas->state)->term.adopted) {
+        rpc_send_stale(replicas->rpc, from);
+        return error_set(err, TCK_ERR_DENIED, "%s", refusal_text(REFUSAL_TERM_CLOSED));
+    }
+    if (slot_ops_memory(replicas->slot_ops) != MEMORY_STEADY || !find_copy(replicas, from, want, item)) {
+        return error_set(err, TCK_ERR_NOENT, "node %s does not hold that copy", replicas->config->node);
+    }
     failpoint(copy, pulled);
     pin(replicas, item, EVENT_PIN);
     slot_op_begin(replicas->slot_ops);
@@ -182,5 +192,8 @@ void replica_pull_done(const struct replica_setup *replicas, struct peer *from, 
 {
     (void)from;
     pin(replicas, item, EVENT_UNPIN);
+    if (replicas->fetches != NULL) {
+        fetch_returned(replicas->fetches, item);
+    }
     slot_op_end(replicas->slot_ops);
 }

@@ -8,6 +8,7 @@
 #include "tiers/peer.h"
 
 struct config;
+struct fetches;
 struct hard_state;
 struct memory;
 struct rpc;
@@ -23,6 +24,7 @@ struct replica_setup {
     struct term_context *const *term; /* the current term */
     struct slot_ops *slot_ops;
     struct rpc *rpc;
+    struct fetches *fetches; /* what arrives here is passed on; NULL: not yet */
 };
 
 /* What a holder has answered to an offer, as a refusal. */

@@ -6,6 +6,7 @@
 #include "agent/ipc/ipc_server.h"
 #include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
+#include "agent/replication/stored_files.h"
 #include "agent/state/hard_state.h"
 #include "agent/storage/storage_ops.h"
 #include "base/config.h"
@@ -15,6 +16,7 @@
 #include "tiers/peer.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TERM        5
@@ -102,7 +104,6 @@ void slot_op_end(struct slot_ops *ops)
 void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_context *term_context)
 {
     (void)op, (void)ops, (void)term_context;
-    cr_assert(false, "storage has nothing");
 }
 
 void storage_end(struct storage_op *op)
@@ -143,13 +144,108 @@ const char *peer_trouble(const struct peer *peer)
     return "";
 }
 
+/* Ends at once, or when the test says so. */
+static bool gets_take_long;
+static struct tier_item *getting;
+static tier_done_fn *get_done;
+static void *get_ctx;
+
 tck_status_t peer_get(struct peer *peer, uint64_t term, struct tier_item *item, tier_done_fn *done, void *ctx,
                       struct error *err)
 {
-    (void)peer, (void)term, (void)item, (void)err;
+    (void)peer, (void)term, (void)err;
     struct error came = {.code = TCK_OK};
-    done(ctx, &came);
+    getting = item;
+    get_done = done;
+    get_ctx = ctx;
+    if (!gets_take_long) {
+        done(ctx, &came);
+    }
     return TCK_OK;
+}
+
+static uint32_t stored_crc; /* in the manifest */
+static struct hash128 stored_root;
+static uint32_t reads;
+
+tck_status_t stored_files_new(const struct stored_files_setup *setup, struct stored_files **out, struct error *err)
+{
+    (void)setup, (void)err;
+    *out = NULL;
+    return TCK_OK;
+}
+
+void stored_files_free(struct stored_files *files)
+{
+    (void)files;
+}
+
+void stored_files_reset(struct stored_files *files)
+{
+    (void)files;
+}
+
+bool stored_files_take(struct stored_files *files, struct version version, struct hash128 of, struct found_file *out)
+{
+    (void)files;
+    *out = (struct found_file){.shard = of, .which.version = version};
+    out->file = (struct manifest_file){.bytes = IMAGE_BYTES, .root = stored_root};
+    out->file.crcs = malloc(sizeof(stored_crc));
+    cr_assert_not_null(out->file.crcs);
+    out->file.crcs[0] = stored_crc;
+    return true;
+}
+
+tck_status_t stored_files_look(struct stored_files *files, const struct term_context *term_context,
+                               struct version version, struct error *err)
+{
+    (void)files, (void)term_context, (void)version, (void)err;
+    cr_assert(false, "it is known where the file lies");
+    return TCK_ERR_NOENT;
+}
+
+tck_status_t persistent_get(struct persistent *p, const struct published *which, const struct manifest_file *file,
+                            struct tier_item *item, tier_done_fn *done, void *ctx, struct error *err)
+{
+    (void)p, (void)which, (void)file, (void)err;
+    getting = item;
+    get_done = done;
+    get_ctx = ctx;
+    reads++;
+    return TCK_OK;
+}
+
+static uint32_t digests_passed_on, chunks_passed_on, failures_passed_on, ends_of_gets;
+
+void peers_arriving_digests(struct peers *peers, const uint8_t *image, uint32_t *crcs, struct hash128 root)
+{
+    (void)peers, (void)root;
+    cr_assert_eq(image, getting->image);
+    cr_assert_not_null(crcs);
+    digests_passed_on++;
+}
+
+void peers_arriving_chunk(struct peers *peers, const uint8_t *image, uint32_t chunk)
+{
+    (void)peers;
+    cr_assert_eq(image, getting->image);
+    cr_assert_eq(chunk, 0);
+    chunks_passed_on++;
+}
+
+void peers_arriving_failed(struct peers *peers, const uint8_t *image, tck_status_t code, const char *why)
+{
+    (void)peers, (void)image;
+    cr_assert_eq(code, TCK_ERR_NOENT);
+    cr_assert_not_null(why);
+    failures_passed_on++;
+}
+
+void peers_end_get(struct peers *peers, const uint8_t *image)
+{
+    (void)peers;
+    cr_assert_eq(image, getting->image);
+    ends_of_gets++;
 }
 
 static void arrived(void *ctx, struct term_context *term_context, const struct arrival *what)
@@ -403,4 +499,195 @@ Test(fetch, a_repair_does_not_change_where_the_shard_was_restored_from)
     fetch_repair(fetches, tc, &m);
     cr_assert_eq(repairs, 1);
     expect_source(SOURCE_TWIN);
+}
+
+/* ---- copies that are passed on while they arrive ------------------------------------------------------------------
+ */
+
+#define OTHER 77 /* the agent that pulls */
+
+static bool lend(struct version version, uint64_t to, struct tier_item *out)
+{
+    const struct peer_offer want = {.term = TERM, .version = version, .shard = shard, .image_bytes = IMAGE_BYTES};
+    return fetch_lend(fetches, &want, to, out);
+}
+
+static void begin_get(void)
+{
+    gets_take_long = true;
+    ask(newest, SOURCE_TWIN);
+}
+
+/* The other agent's digests of the only chunk come, and their root; then the chunk. */
+static void digests_come(void)
+{
+    getting->crcs[0] = 9;
+    getting->watch->digests(getting->watch->ctx, digest_root(getting->crcs, IMAGE_BYTES));
+}
+
+static void chunk_comes(void)
+{
+    getting->watch->chunk(getting->watch->ctx, 0);
+}
+
+static void end_get(tck_status_t code)
+{
+    struct error outcome = {.code = code};
+    get_done(get_ctx, &outcome);
+}
+
+Test(fetch, what_arrives_is_passed_on)
+{
+    struct tier_item item;
+    begin_get();
+    cr_assert(lend(newest, OTHER, &item));
+    cr_assert_eq(item.image, getting->image);
+    cr_assert_null(item.crcs, "its digests are unknown");
+    cr_assert_eq(item.here[0], 0);
+    digests_come();
+    chunk_comes();
+    cr_assert_eq(digests_passed_on, 1);
+    cr_assert_eq(chunks_passed_on, 1);
+    cr_assert(lend(newest, OTHER + 1, &item), "a later one gets what is there");
+    cr_assert_eq(item.here[0], 1);
+    cr_assert_eq(item.crcs, getting->crcs);
+    cr_assert(hash128_is(item.root, digest_root(getting->crcs, IMAGE_BYTES)));
+    end_get(TCK_OK);
+    fetch_returned(fetches, &item);
+}
+
+Test(fetch, nothing_is_passed_on_if_no_one_wants_it)
+{
+    begin_get();
+    digests_come();
+    chunk_comes();
+    end_get(TCK_ERR_UNREACHABLE);
+    cr_assert_eq(digests_passed_on + chunks_passed_on + failures_passed_on, 0);
+}
+
+Test(fetch, those_that_wait_for_a_copy_learn_that_it_does_not_come)
+{
+    struct tier_item item;
+    begin_get();
+    cr_assert(lend(newest, OTHER, &item));
+    end_get(TCK_ERR_UNREACHABLE);
+    cr_assert_eq(failures_passed_on, 1);
+    cr_assert_not(lend(newest, OTHER, &item), "it is over");
+}
+
+Test(fetch, one_that_was_returned_is_not_passed_on)
+{
+    struct tier_item item;
+    begin_get();
+    cr_assert(lend(newest, OTHER, &item));
+    fetch_returned(fetches, &item);
+    digests_come();
+    end_get(TCK_ERR_UNREACHABLE);
+    cr_assert_eq(digests_passed_on + failures_passed_on, 0);
+}
+
+Test(fetch, two_that_fetch_from_each_other_do_not_wait_for_each_other)
+{
+    struct tier_item item;
+    struct wire_fetch m = ask_of(newest, SOURCE_TWIN);
+    m.from.agent_id = OTHER;
+    gets_take_long = true;
+    fetch_handle_ask(fetches, tc, &m);
+    cr_assert_not(lend(newest, OTHER, &item));
+    cr_assert(lend(newest, OTHER + 1, &item));
+    fetch_returned(fetches, &item);
+    end_get(TCK_OK);
+}
+
+Test(fetch, another_version_or_a_repair_is_not_passed_on)
+{
+    struct tier_item item;
+    struct wire_fetch repair = ask_of(newest, SOURCE_PEER);
+    gets_take_long = true;
+    fetch_repair(fetches, tc, &repair);
+    cr_assert_not(lend(newest, OTHER, &item));
+    end_get(TCK_OK);
+    ask(older, SOURCE_TWIN);
+    cr_assert_not(lend(newest, OTHER, &item));
+    end_get(TCK_OK);
+}
+
+Test(fetch, what_is_passed_on_ends_with_its_term)
+{
+    struct tier_item item;
+    begin_get();
+    cr_assert(lend(newest, OTHER, &item));
+    fetch_reset(fetches);
+    cr_assert_eq(failures_passed_on, 1);
+    cr_assert_eq(ends_of_gets, 1);
+    tc->closed = true;
+    cr_assert_not(lend(newest, OTHER, &item));
+    end_get(TCK_OK);
+}
+
+static void begin_read(void)
+{
+    stored_crc = 5;
+    stored_root = digest_root(&stored_crc, IMAGE_BYTES);
+    ask(newest, SOURCE_STORAGE);
+    cr_assert_eq(reads, 1);
+}
+
+Test(fetch, of_what_storage_returns_only_what_matches_the_manifest_is_passed_on)
+{
+    struct tier_item item;
+    begin_read();
+    cr_assert(lend(newest, OTHER, &item));
+    cr_assert_eq(item.crcs[0], stored_crc, "the digests are those of the manifest");
+    getting->crcs[0] = 4;
+    chunk_comes();
+    cr_assert_eq(chunks_passed_on, 0);
+    getting->crcs[0] = stored_crc;
+    chunk_comes();
+    cr_assert_eq(chunks_passed_on, 1);
+    end_get(TCK_OK);
+    fetch_returned(fetches, &item);
+}
+
+Test(fetch, digests_of_a_manifest_that_do_not_have_its_root_are_not_passed_on)
+{
+    struct tier_item item;
+    stored_crc = 5;
+    ask(newest, SOURCE_STORAGE);
+    cr_assert(lend(newest, OTHER, &item));
+    cr_assert_null(item.crcs);
+    getting->crcs[0] = stored_crc;
+    chunk_comes();
+    cr_assert_eq(chunks_passed_on, 0);
+    fetch_returned(fetches, &item);
+    end_get(TCK_OK);
+}
+
+Test(fetch, storage_is_read_again_when_nothing_of_the_first_read_is_being_sent)
+{
+    struct tier_item first, second, other;
+    begin_read();
+    cr_assert(lend(newest, OTHER, &first) && lend(newest, OTHER + 1, &second));
+    end_get(TCK_ERR_CORRUPT);
+    cr_assert_eq(failures_passed_on, 1);
+    fetch_returned(fetches, &first);
+    cr_assert_eq(reads, 1);
+    cr_assert_not(lend(newest, OTHER, &other));
+    fetch_returned(fetches, &second);
+    cr_assert_eq(reads, 2);
+    cr_assert(lend(newest, OTHER, &other));
+    cr_assert_eq(other.here[0], 0, "what was read before does not count");
+    end_get(TCK_OK);
+    fetch_returned(fetches, &other);
+}
+
+Test(fetch, an_agent_that_ends_does_not_read_again_what_it_has_passed_on)
+{
+    struct tier_item item;
+    begin_read();
+    cr_assert(lend(newest, OTHER, &item));
+    end_get(TCK_ERR_CORRUPT);
+    leaving = true;
+    fetch_returned(fetches, &item);
+    cr_assert_eq(reads, 1);
 }

@@ -6,6 +6,7 @@
 #include "agent/driver/term_context.h"
 #include "agent/driver/twins.h"
 #include "agent/ipc/ipc_server.h"
+#include "agent/replication/fetch.h"
 #include "agent/replication/peer_rpc.h"
 #include "agent/replication/replica_service.h"
 #include "agent/state/hard_state.h"
@@ -90,6 +91,17 @@ uint32_t rpc_node_of(const struct term_context *term_context, const struct peer 
     (void)term_context;
     (void)from;
     return 0;
+}
+
+bool fetch_lend(struct fetches *fs, const struct peer_offer *want, uint64_t to, struct tier_item *out)
+{
+    (void)fs, (void)want, (void)to, (void)out;
+    return false;
+}
+
+void fetch_returned(struct fetches *fs, const struct tier_item *item)
+{
+    (void)fs, (void)item;
 }
 
 void rpc_send_stale(const struct rpc *rpc, struct peer *peer)

@@ -723,19 +723,67 @@ Test(recovery, reads_storage_once_and_passes_the_shard_on_between_twins)
     struct course c;
     course_init(&c);
     start_twins_from_storage(&c, false);
-    cr_assert(eq(u32, c.count, 1), "one read");
-    cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE));
-    step_tick(&c, 1);
-    cr_assert(eq(u32, c.count, 1), "the others wait");
-    fetched(&c, 0, 0, V(2, 5), TCK_OK);
-    cr_assert(eq(u32, c.count, 3));
+    cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE), "one read");
     cr_assert_str_eq(fetch_of(&c, 0, 1)->from.name, "node0");
     cr_assert_str_eq(fetch_of(&c, 0, 2)->from.name, "node0");
-    fetched(&c, 0, 1, V(2, 5), TCK_OK);
     cr_assert_str_eq(fetch_of(&c, 0, 3)->from.name, "node1");
-    fetched(&c, 0, 2, V(2, 5), TCK_OK);
-    fetched(&c, 0, 3, V(2, 5), TCK_OK);
+    step_tick(&c, 1);
+    cr_assert(eq(u32, c.count, NODES), "each is requested once");
+    for (uint32_t i = 0; i < NODES; i++) {
+        fetched(&c, 0, i, V(2, 5), TCK_OK);
+    }
     cr_assert(eq(int, phase(&c), RECOVERY_DONE));
+    course_free(&c);
+}
+
+Test(recovery, a_twin_whose_source_does_not_get_the_shard_itself_asks_it_again_and_not_storage)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_storage(&c, false);
+    for (uint32_t again = 1; again < 3; again++) {
+        fetched(&c, 0, 1, V(2, 5), TCK_ERR_NOENT);
+        step_tick(&c, again);
+        cr_assert(eq(u32, c.count, NODES + again));
+        cr_assert_str_eq(fetch_of(&c, 0, 1)->from.name, "node0");
+    }
+    fetched(&c, 0, 1, V(2, 5), TCK_ERR_UNREACHABLE);
+    step_tick(&c, 3);
+    cr_assert(eq(u32, c.count, NODES + 2), "from now on its source must have it");
+    fetched(&c, 0, 0, V(2, 5), TCK_OK);
+    cr_assert(eq(u32, c.count, NODES + 3));
+    cr_assert_str_eq(fetch_of(&c, 0, 1)->from.name, "node0");
+    fetched(&c, 0, 1, V(2, 5), TCK_ERR_NOENT);
+    cr_assert(eq(int, fetch_of(&c, 0, 1)->source, SOURCE_STORAGE));
+    course_free(&c);
+}
+
+Test(recovery, a_twin_that_cannot_take_the_shard_is_not_asked_for_ever_while_its_source_receives_it)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_storage(&c, false);
+    for (uint32_t tries = 1; phase(&c) == RECOVERY_FETCHING; tries++) {
+        cr_assert(lt(u32, tries, 20));
+        fetched(&c, 0, 1, V(2, 5), TCK_ERR_NOSPC);
+        step_tick(&c, tries);
+    }
+    cr_assert(eq(int, phase(&c), RECOVERY_FAILED));
+    course_free(&c);
+}
+
+Test(recovery, a_twin_waits_for_its_source_if_that_has_failed)
+{
+    struct course c;
+    course_init(&c);
+    start_twins_from_storage(&c, false);
+    fetched(&c, 0, 0, V(2, 5), TCK_ERR_BUSY);
+    fetched(&c, 0, 1, V(2, 5), TCK_ERR_NOENT);
+    cr_assert(eq(u32, c.count, NODES));
+    step_tick(&c, 1);
+    cr_assert(eq(int, fetch_of(&c, 0, 0)->source, SOURCE_STORAGE));
+    cr_assert_str_eq(fetch_of(&c, 0, 1)->from.name, "node0");
+    cr_assert(eq(u32, c.count, NODES + 2));
     course_free(&c);
 }
 
@@ -761,6 +809,9 @@ Test(recovery, reads_from_storage_if_the_twin_before_does_not_deliver)
     course_init(&c);
     start_twins_from_storage(&c, false);
     fetched(&c, 0, 0, V(2, 5), TCK_OK);
+    fetched(&c, 0, 1, V(2, 5), TCK_ERR_UNREACHABLE);
+    step_tick(&c, 1);
+    cr_assert_str_eq(fetch_of(&c, 0, 1)->from.name, "node0", "it was asked before it had the shard");
     fetched(&c, 0, 1, V(2, 5), TCK_ERR_UNREACHABLE);
     cr_assert(eq(int, fetch_of(&c, 0, 1)->source, SOURCE_STORAGE));
     fetched(&c, 0, 1, V(2, 5), TCK_ERR_CORRUPT);

@@ -164,6 +164,9 @@ static tck_status_t on_pulled(void *ctx, struct peer *from, const struct peer_of
         return error_set(err, agent->answer, "the test refuses");
     }
     *item = slot_item(&agent->slot);
+    item->here = agent->here;
+    item->crcs = agent->undigested ? NULL : item->crcs;
+    item->root = agent->undigested ? (struct hash128){0, 0} : item->root;
     return TCK_OK;
 }
 

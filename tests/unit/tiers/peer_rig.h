@@ -31,6 +31,8 @@ struct agent {
     struct peer *last_peer; /* whose session came up */
     tck_status_t answer;    /* to offers and pulls */
     size_t offers, stored, pulled, pull_dones, bad_bases;
+    const uint8_t *here;     /* of its slot, what has arrived; NULL: all */
+    bool undigested;         /* the digests of its slot are unknown */
     const struct slot *base; /* what it has of RIG_BASE; NULL: nothing */
     uint32_t bad_chunk;      /* of the base, the last one */
     uint64_t from_base;      /* bytes of the copy that was stored last */

@@ -77,6 +77,19 @@ Test(peer, is_reached_by_the_larger_id_too_when_only_the_larger_id_wants_it)
     rig_run_until(&b.ups, 1);
 }
 
+/* The other one does not know that it is needed. */
+Test(peer, is_reached_by_the_larger_id_at_once_when_it_alone_wants_copies)
+{
+    struct peer *peer;
+    struct error err;
+    agent_open(&a, 1, NULL, 7);
+    agent_open(&b, 2, NULL, 7);
+    cr_assert_eq(peers_want_copies(b.peers, peers_self(a.peers), false, &peer, &err), TCK_OK, "%s", err.text);
+    cr_assert_leq(peer->connect_at_ms, clock_ms());
+    rig_run_until(&b.ups, 1);
+    cr_assert(peer_takes_copies(peer));
+}
+
 Test(peer, never_comes_up_with_another_secret)
 {
     agent_open(&a, 1, NULL, 7);
