@@ -13,6 +13,7 @@
 struct devices {
     uint32_t count;
     struct device *list[DEVICES_MAX]; /* owned */
+    struct copier *copier;            /* of the host memory: the client's, which sets it before it saves */
 };
 
 /* Takes ownership of the device. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/slot_copy.h"
 #include "client/snapshot_outcome.h"
 #include "client/snapshot_thread.h"
 #include "client/term_over.h"
@@ -328,10 +329,8 @@ tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err)
 {
     bool under_way;
 
+    copier_help(worker->devices->copier, COPYING_OVER);
     pthread_mutex_lock(&worker->lock);
-    while (worker->state == SAVE_COPYING && !worker->released) {
-        pthread_cond_wait(&worker->idle, &worker->lock);
-    }
     under_way = worker->state == SAVE_COPYING && !worker->copied;
     pthread_mutex_unlock(&worker->lock);
     if (under_way) {
