@@ -133,7 +133,11 @@ static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg
     const struct device_image *images = worker->images;
 
     prepare_slots(worker, grant);
-    tck_status_t status = devices_save(worker->devices, images, grant->count, err);
+    tck_status_t status = devices_save_eager(worker->devices, images, grant->count, err);
+    if (status == TCK_OK) {
+        copier_note(worker->devices->copier, COPYING_EAGER_OVER);
+        status = devices_save(worker->devices, images, grant->count, err);
+    }
     if (status == TCK_OK) {
         *bytes_out = bytes_of(worker->layout, images, grant->count);
         copier_note(worker->devices->copier, COPYING_OVER);

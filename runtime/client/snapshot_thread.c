@@ -143,7 +143,9 @@ void snapshot_hand_over(struct snapshot_worker *worker, uint64_t step, enum save
     worker->copied = false;
     worker->verdict = worker->confirms && worker->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
     worker->state = SAVE_COPYING;
-    copier_note(worker->devices->copier, COPYING_BEGUN);
+    if (worker->work == WORK_SAVE) {
+        copier_note(worker->devices->copier, COPYING_BEGUN);
+    }
 }
 
 /* Sends the drain request that came while the agent was away. */

@@ -164,15 +164,19 @@ tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, enum sa
                           struct error *why)
 {
     tck_status_t status = TCK_ERR_BUSY;
-    bool started = false;
+    bool started = false, saves = false;
 
     pthread_mutex_lock(&worker->lock);
     if (worker->state != SAVE_COPYING) {
         status = enter(worker, step, to, &started, why);
+        saves = worker->work == WORK_SAVE;
     }
     pthread_mutex_unlock(&worker->lock);
     if (started) {
         wake(worker);
+    }
+    if (started && saves && devices_await_eager(worker->devices)) {
+        copier_help(worker->devices->copier, COPYING_EAGER_OVER);
     }
     if (status == TCK_OK) {
         *started_out = started;
