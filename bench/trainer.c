@@ -67,6 +67,7 @@ static void add_tensors(struct trainer *t)
                                .global_shape = {t->tensor_bytes},
                                .local_shape = {t->tensor_bytes},
                                .addr = t->tensor[i],
+                               .when = t->eager ? TCK_EAGER : TCK_LAZY,
                                .memory = t->on_device ? TCK_CUDA : TCK_HOST};
         snprintf(key, sizeof(key), "model.layers.%u.weight", i);
         trainer_check(t, tck_add_record(t->client, &record, NULL), "add a tensor");

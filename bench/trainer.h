@@ -13,6 +13,7 @@ struct trainer {
     uint8_t *state;   /* all tensors, one after the other, but in no order */
     uint8_t **tensor; /* where each lies in it */
     bool on_device;   /* the state is the caller's, on CUDA device 0 */
+    bool eager;       /* the tensors may change right after the save call */
     uint64_t step;
     uint32_t node;        /* number in the node's name: another one is another machine, with an agent of its own */
     double reported;      /* stall of the newest snapshot as tck_stats tells it, seconds */

@@ -235,6 +235,13 @@ static tck_status_t cuda_mark(struct device *device, struct error *err)
     return mark_all(cuda_of(device), true, err);
 }
 
+/* The training's own stream copies them aside. */
+static bool cuda_awaits_eager(const struct device *device)
+{
+    (void)device;
+    return false;
+}
+
 /* True if the streams of all devices are known. */
 static bool cuda_can_hold(const struct device *device)
 {
@@ -318,6 +325,13 @@ static tck_status_t copy_images(const struct cuda *cuda, enum way way, const str
         status = copy_all(cuda, way, &images[i], err);
     }
     return status == TCK_OK ? end_all(cuda, err) : status;
+}
+
+static tck_status_t cuda_save_eager(struct device *device, const struct device_image *images, uint32_t count,
+                                    struct error *err)
+{
+    (void)device, (void)images, (void)count, (void)err;
+    return TCK_OK;
 }
 
 /* The devices copy without help from this thread, unless slots are not pinned. */
@@ -463,9 +477,11 @@ static const struct device_ops cuda_ops = {.memory = TCK_CUDA,
                                            .pin = cuda_pin,
                                            .unpin = cuda_unpin,
                                            .mark = cuda_mark,
+                                           .awaits_eager = cuda_awaits_eager,
                                            .set_stream = cuda_set_stream,
                                            .can_hold = cuda_can_hold,
                                            .hold = cuda_hold,
+                                           .save_eager = cuda_save_eager,
                                            .save = cuda_save,
                                            .await_digests = cuda_await_digests,
                                            .root = cuda_root,

@@ -26,9 +26,9 @@ struct device_setup {
     bool wants_digests;          /* where the device can compute them */
 };
 
-/* A snapshot is mark, save, await_digests, finish; a restore is restore_prepare, restore, finish, restore_over.
- * Errors are those of the device. finish and restore_over are called after an error, too; no copy is under way after
- * finish. */
+/* A snapshot is mark, save_eager, save, await_digests, finish; a restore is restore_prepare, restore, finish,
+ * restore_over. Errors are those of the device. finish and restore_over are called after an error, too; no copy is
+ * under way after finish. */
 struct device_ops {
     tck_memory_t memory;
 
@@ -42,16 +42,22 @@ struct device_ops {
     bool (*pin)(struct device *device, void *base, size_t bytes, uint32_t page_bytes);
     void (*unpin)(struct device *device, void *base);
 
-    /* Called by the trainer's thread. mark copies the eager records aside. The snapshot gets the other records as they
-     * are now, provided that the training waits (hold, or the caller) before it changes them. TCK_ERR_INVAL: a stream
-     * is being captured. */
+    /* Called by the trainer's thread. mark copies the eager records aside, unless awaits_eager. The snapshot gets the
+     * other records as they are now, provided that the training waits (hold, or the caller) before it changes them.
+     * TCK_ERR_INVAL: a stream is being captured. */
     tck_status_t (*mark)(struct device *device, struct error *err);
+    /* Whether the save call has to wait until save_eager has copied the eager records. Known after prepare. */
+    bool (*awaits_eager)(const struct device *device);
     tck_status_t (*set_stream)(struct device *device, int number, void *stream, struct error *err);
     /* can_hold: whether the device can wait for the copies itself, so that the caller need not. hold: makes it wait. */
     bool (*can_hold)(const struct device *device);
     tck_status_t (*hold)(struct device *device, struct error *err);
 
-    /* Called by the snapshot worker's thread, as the next three are. Copies, or starts the copies. */
+    /* Called by the snapshot worker's thread, as the next four are. Copies the eager records that were not copied
+     * aside. */
+    tck_status_t (*save_eager)(struct device *device, const struct device_image *images, uint32_t count,
+                               struct error *err);
+    /* Copies the others and those copied aside, or starts the copies. */
     tck_status_t (*save)(struct device *device, const struct device_image *images, uint32_t count, struct error *err);
     /* Waits until the digests of what save has begun to copy are known. */
     tck_status_t (*await_digests)(struct device *device, struct error *err);

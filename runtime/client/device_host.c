@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Host memory. Its copies are planned once, so that the step path needs neither look-ups nor allocations: it only
- * reads the plan and fills the staging area of eager records. */
+ * reads the plan and, if there are few eager records, fills their staging area. */
 #include "base/failpoint.h"
 #include "client/device.h"
 #include "client/slot_copy.h"
@@ -11,12 +11,18 @@
 
 #define STAGING_ALIGN 64
 
+/* From so many bytes of eager records on, the save call waits for the slots and has them copied straight into these:
+ * to copy them aside first would be another pass over memory, and take that much memory. Fewer are not worth a wait. */
+#define STRAIGHT_BYTES (8u << 20)
+
 struct host {
     struct device base;
     const struct layout *layout; /* this and copier belong to the client; NULL before prepare */
     struct copier *copier;
-    struct copy_list *lists; /* per shard of the layout */
-    uint32_t *eager;         /* records that are copied inside the save call */
+    struct copy_list *lists;  /* per shard of the layout */
+    bool straight;            /* eager records are copied straight into the slots, */
+    struct copy_list *eagers; /* by these lists; NULL: there are none */
+    uint32_t *eager;          /* records that are copied aside */
     uint32_t eager_count;
     uint8_t *staging;           /* their copies */
     uint8_t **addrs;            /* per record of host memory: where a snapshot reads it, in staging or in place */
@@ -38,18 +44,25 @@ static tck_status_t host_place(struct device *device, int number, const void *ad
 
 static uint64_t staging_size(const struct record *record)
 {
-    bool aside = record->eager && record->memory == TCK_HOST;
+    bool ours = record->eager && record->memory == TCK_HOST;
 
-    return aside ? (record->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN : 0;
+    return ours ? (record->bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN : 0;
+}
+
+static uint64_t staging_size_of_all(const struct layout *layout)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        bytes += staging_size(&layout->records[i]);
+    }
+    return bytes;
 }
 
 static tck_status_t make_staging(struct host *host, const struct layout *layout, struct error *err)
 {
-    uint64_t staging_bytes = STAGING_ALIGN;
+    uint64_t staging_bytes = STAGING_ALIGN + (host->straight ? 0 : staging_size_of_all(layout));
 
-    for (uint32_t i = 0; i < layout->record_count; i++) {
-        staging_bytes += staging_size(&layout->records[i]);
-    }
     host->addrs = calloc(layout->record_count + (size_t)1, sizeof(*host->addrs));
     host->eager = calloc(layout->record_count + (size_t)1, sizeof(*host->eager));
     host->staging = aligned_alloc(STAGING_ALIGN, staging_bytes);
@@ -61,7 +74,7 @@ static tck_status_t make_staging(struct host *host, const struct layout *layout,
     memset(host->staging, 0, staging_bytes); /* faults its pages in */
     uint8_t *next = host->staging;
     for (uint32_t i = 0; i < layout->record_count; i++) {
-        uint64_t bytes = staging_size(&layout->records[i]);
+        uint64_t bytes = host->straight ? 0 : staging_size(&layout->records[i]);
 
         host->addrs[i] = bytes > 0 ? next : layout->records[i].addr;
         if (bytes > 0) {
@@ -98,10 +111,40 @@ static tck_status_t build_lists(const struct layout *layout, uint8_t *const *add
     return status;
 }
 
+/* The lists of the eager records, or of the others. */
+static tck_status_t build_part(const struct host *host, bool eager, struct copy_list **out, struct error *err)
+{
+    const struct layout *layout = host->layout;
+    uint8_t **addrs = calloc(layout->record_count + (size_t)1, sizeof(*addrs));
+    tck_status_t status;
+
+    if (addrs == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for the save plan of %u records", layout->record_count);
+    }
+    for (uint32_t i = 0; i < layout->record_count; i++) {
+        addrs[i] = layout->records[i].eager == eager ? host->addrs[i] : NULL;
+    }
+    status = build_lists(layout, addrs, out, err);
+    free(addrs);
+    return status;
+}
+
+static tck_status_t build_plan(struct host *host, struct error *err)
+{
+    tck_status_t status;
+
+    if (!host->straight) {
+        return build_lists(host->layout, host->addrs, &host->lists, err);
+    }
+    status = build_part(host, true, &host->eagers, err);
+    return status == TCK_OK ? build_part(host, false, &host->lists, err) : status;
+}
+
 static void forget_plan(struct host *host)
 {
     if (host->layout != NULL) {
         free_lists(host->layout, &host->lists);
+        free_lists(host->layout, &host->eagers);
     }
     free(host->eager);
     free(host->staging);
@@ -118,9 +161,10 @@ static tck_status_t host_prepare(struct device *device, const struct device_setu
     }
     host->layout = setup->layout;
     host->copier = setup->copier;
+    host->straight = staging_size_of_all(setup->layout) >= STRAIGHT_BYTES;
     tck_status_t status = make_staging(host, setup->layout, err);
     if (status == TCK_OK) {
-        status = build_lists(setup->layout, host->addrs, &host->lists, err);
+        status = build_plan(host, err);
     }
     if (status != TCK_OK) {
         forget_plan(host);
@@ -133,9 +177,11 @@ static void host_relocate(struct device *device, const struct layout *layout, ui
     struct host *host = host_of(device);
     const struct record *moved = &layout->records[record];
 
-    if (!moved->eager) {
+    if (!moved->eager || host->straight) {
+        struct copy_list *lists = moved->eager ? host->eagers : host->lists;
+
         host->addrs[record] = moved->addr;
-        copy_list_move(&host->lists[moved->shard], moved, moved->addr);
+        copy_list_move(&lists[moved->shard], moved, moved->addr);
     }
 }
 
@@ -171,6 +217,11 @@ static tck_status_t host_set_stream(struct device *device, int number, void *str
     return error_set(err, TCK_ERR_INVAL, "no record lies on CUDA device %d", number);
 }
 
+static bool host_awaits_eager(const struct device *device)
+{
+    return ((const struct host *)device)->straight;
+}
+
 /* Host memory needs no mark: the trainer's own thread changes it. */
 static bool host_can_hold(const struct device *device)
 {
@@ -186,16 +237,34 @@ static tck_status_t host_hold(struct device *device, struct error *err)
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
 
+static void copy_lists(const struct host *host, const struct copy_list *lists, const struct device_image *images,
+                       uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        copy_to_slot(host->copier, &lists[images[i].shard], images[i].image);
+        failpoint(save, copying);
+    }
+}
+
+static tck_status_t host_save_eager(struct device *device, const struct device_image *images, uint32_t count,
+                                    struct error *err)
+{
+    const struct host *host = host_of(device);
+
+    (void)err;
+    if (host->straight) {
+        copy_lists(host, host->eagers, images, count);
+    }
+    return TCK_OK;
+}
+
 static tck_status_t host_save(struct device *device, const struct device_image *images, uint32_t count,
                               struct error *err)
 {
     const struct host *host = host_of(device);
 
     (void)err;
-    for (uint32_t i = 0; i < count; i++) {
-        copy_to_slot(host->copier, &host->lists[images[i].shard], images[i].image);
-        failpoint(save, copying);
-    }
+    copy_lists(host, host->lists, images, count);
     return TCK_OK;
 }
 
@@ -297,9 +366,11 @@ tck_status_t device_host_new(struct device **out, struct error *err)
                                           .pin = host_pin,
                                           .unpin = host_unpin,
                                           .mark = host_mark,
+                                          .awaits_eager = host_awaits_eager,
                                           .set_stream = host_set_stream,
                                           .can_hold = host_can_hold,
                                           .hold = host_hold,
+                                          .save_eager = host_save_eager,
                                           .save = host_save,
                                           .await_digests = host_nothing_to_wait_for,
                                           .root = host_root,

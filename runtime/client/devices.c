@@ -46,6 +46,17 @@ tck_status_t devices_mark(const struct devices *devices, struct error *err)
     return status;
 }
 
+tck_status_t devices_save_eager(const struct devices *devices, const struct device_image *images, uint32_t count,
+                                struct error *err)
+{
+    tck_status_t status = TCK_OK;
+
+    for (uint32_t i = 0; i < devices->count && status == TCK_OK; i++) {
+        status = devices->list[i]->ops->save_eager(devices->list[i], images, count, err);
+    }
+    return status;
+}
+
 tck_status_t devices_save(const struct devices *devices, const struct device_image *images, uint32_t count,
                           struct error *err)
 {
@@ -125,6 +136,16 @@ void devices_free(struct devices *devices)
 }
 
 /* ---- those that can -------------------------------------------------------------------------------------------- */
+
+bool devices_await_eager(const struct devices *devices)
+{
+    for (uint32_t i = 0; i < devices->count; i++) {
+        if (devices->list[i]->ops->awaits_eager(devices->list[i])) {
+            return true;
+        }
+    }
+    return false;
+}
 
 bool devices_root(const struct devices *devices, const struct layout *layout, const struct device_image *image,
                   struct hash128 *out)

@@ -13,6 +13,7 @@
 struct devices {
     uint32_t count;
     struct device *list[DEVICES_MAX]; /* owned */
+    struct copier *copier;            /* of the host memory: the client's, which sets it before it saves */
 };
 
 /* Takes ownership of the device. */
@@ -23,6 +24,8 @@ struct device *devices_find(const struct devices *devices, tck_memory_t memory);
 must_check tck_status_t devices_prepare(const struct devices *devices, const struct device_setup *setup,
                                         struct error *err);
 must_check tck_status_t devices_mark(const struct devices *devices, struct error *err);
+must_check tck_status_t devices_save_eager(const struct devices *devices, const struct device_image *images,
+                                           uint32_t count, struct error *err);
 must_check tck_status_t devices_save(const struct devices *devices, const struct device_image *images, uint32_t count,
                                      struct error *err);
 must_check tck_status_t devices_await_digests(const struct devices *devices, struct error *err);
@@ -36,6 +39,7 @@ void devices_restore_over(const struct devices *devices);
 void devices_rest(const struct devices *devices);
 void devices_free(struct devices *devices);
 /* Calls to those that support it. */
+bool devices_await_eager(const struct devices *devices);
 bool devices_root(const struct devices *devices, const struct layout *layout, const struct device_image *image,
                   struct hash128 *out);
 must_check tck_status_t devices_set_stream(const struct devices *devices, int number, void *stream, struct error *err);

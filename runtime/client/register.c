@@ -183,6 +183,7 @@ static tck_status_t make_ready(struct tck_client *client, struct error *err)
     if (status == TCK_OK && client->copier == NULL) {
         status = copier_new(copy_threads(client), &client->copier, err);
     }
+    client->devices.copier = client->copier;
     if (status == TCK_OK) {
         const struct device_setup setup = {.layout = &client->layout,
                                            .copier = client->copier,

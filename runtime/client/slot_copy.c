@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copy lists and the threads that carry them out. All threads of a run take batches from one counter until none is
- * left; the caller is one of them and returns when the last has finished. */
+ * left; the caller is one of them and returns when the last has finished. So is a thread that waits for the run. */
 #include "client/slot_copy.h"
 
 #include "base/digest.h"
@@ -19,10 +19,10 @@ static uint64_t pieces_of(uint64_t bytes)
     return (bytes + COPY_BATCH_BYTES - 1) / COPY_BATCH_BYTES;
 }
 
-/* The others are copied by their devices. */
-static bool is_ours(const struct record *record)
+/* The others are copied by their devices, or not by this list. */
+static bool is_ours(const struct record *record, const uint8_t *addr)
 {
-    return record->memory == TCK_HOST;
+    return record->memory == TCK_HOST && addr != NULL;
 }
 
 static void add_pieces(struct copy_list *list, const struct record *record, uint8_t *addr)
@@ -61,7 +61,7 @@ tck_status_t copy_list_build(const struct layout *layout, const struct shard *sh
     for (uint32_t i = 0; i < shard->record_count; i++) {
         const struct record *record = &layout->records[shard->records[i]];
 
-        count += is_ours(record) ? pieces_of(record->bytes) : 0;
+        count += is_ours(record, addrs[shard->records[i]]) ? pieces_of(record->bytes) : 0;
     }
     if (count <= UINT32_MAX) {
         list.pieces = calloc(count, sizeof(*list.pieces));
@@ -73,9 +73,10 @@ tck_status_t copy_list_build(const struct layout *layout, const struct shard *sh
     }
     for (uint32_t i = 0; i < shard->record_count; i++) {
         const struct record *record = &layout->records[shard->records[i]];
+        uint8_t *addr = addrs[shard->records[i]];
 
-        if (is_ours(record)) {
-            add_pieces(&list, record, addrs[shard->records[i]]);
+        if (is_ours(record, addr)) {
+            add_pieces(&list, record, addr);
         }
     }
     cut_batches(&list);
@@ -132,6 +133,8 @@ struct copier {
     pthread_t *helpers;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t begun, ended;
+    pthread_cond_t news; /* a run has begun, or a stage was noted */
+    enum copy_stage stage;
     struct run *run;  /* NULL: none */
     uint64_t run_seq; /* so that a helper joins each run once */
     uint32_t joined;  /* helpers that have come to the run */
@@ -204,6 +207,20 @@ static void take_part(const struct copier *copier, struct run *run)
     }
 }
 
+/* Takes part in the run under way. With the lock held, which is released meanwhile. */
+static void join_run(struct copier *copier, uint64_t *seen)
+{
+    struct run *run = copier->run;
+
+    *seen = copier->run_seq;
+    copier->busy++;
+    pthread_mutex_unlock(&copier->lock);
+    take_part(copier, run);
+    pthread_mutex_lock(&copier->lock);
+    copier->busy--;
+    pthread_cond_signal(&copier->ended);
+}
+
 static void *helper_main(void *arg)
 {
     struct copier *copier = arg;
@@ -215,18 +232,34 @@ static void *helper_main(void *arg)
             pthread_cond_wait(&copier->begun, &copier->lock);
             continue;
         }
-        struct run *run = copier->run;
-        seen = copier->run_seq;
         copier->joined++;
-        copier->busy++;
-        pthread_mutex_unlock(&copier->lock);
-        take_part(copier, run);
-        pthread_mutex_lock(&copier->lock);
-        copier->busy--;
-        pthread_cond_signal(&copier->ended);
+        join_run(copier, &seen);
     }
     pthread_mutex_unlock(&copier->lock);
     return NULL;
+}
+
+void copier_note(struct copier *copier, enum copy_stage stage)
+{
+    pthread_mutex_lock(&copier->lock);
+    copier->stage = stage;
+    pthread_cond_broadcast(&copier->news);
+    pthread_mutex_unlock(&copier->lock);
+}
+
+void copier_help(struct copier *copier, enum copy_stage until)
+{
+    uint64_t seen = 0;
+
+    pthread_mutex_lock(&copier->lock);
+    while (copier->stage < until) {
+        if (copier->run == NULL || copier->run_seq == seen) {
+            pthread_cond_wait(&copier->news, &copier->lock);
+        } else {
+            join_run(copier, &seen);
+        }
+    }
+    pthread_mutex_unlock(&copier->lock);
 }
 
 static void begin(struct copier *copier, struct run *run)
@@ -235,7 +268,10 @@ static void begin(struct copier *copier, struct run *run)
     copier->run = run;
     copier->run_seq++;
     copier->joined = 0;
-    pthread_cond_broadcast(&copier->begun);
+    if (run->helpers_max > 0) {
+        pthread_cond_broadcast(&copier->begun);
+    }
+    pthread_cond_broadcast(&copier->news);
     pthread_mutex_unlock(&copier->lock);
 }
 
@@ -252,7 +288,8 @@ static void end(struct copier *copier)
 
 static void carry_out(struct copier *copier, struct run *run)
 {
-    bool alone = run->helpers_max == 0 || run->batch_count < 2;
+    bool waited_for = run->work == TO_SLOT; /* by a thread that may help */
+    bool alone = run->batch_count < 2 || (run->helpers_max == 0 && !waited_for);
 
     if (!alone) {
         begin(copier, run);
@@ -362,6 +399,8 @@ tck_status_t copier_new(struct copy_threads threads, struct copier **out, struct
     pthread_mutex_init(&copier->lock, NULL);
     pthread_cond_init(&copier->begun, NULL);
     pthread_cond_init(&copier->ended, NULL);
+    pthread_cond_init(&copier->news, NULL);
+    copier->stage = COPYING_OVER;
     status = start_helpers(copier, most > 0 ? most - 1 : 0, err);
     if (status != TCK_OK) {
         copier_free(copier);
@@ -383,6 +422,7 @@ void copier_free(struct copier *copier)
     for (uint32_t i = 0; i < copier->helper_count; i++) {
         pthread_join(copier->helpers[i], NULL);
     }
+    pthread_cond_destroy(&copier->news);
     pthread_cond_destroy(&copier->ended);
     pthread_cond_destroy(&copier->begun);
     pthread_mutex_destroy(&copier->lock);

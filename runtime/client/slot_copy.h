@@ -21,7 +21,8 @@ struct copy_list {
     uint64_t bytes;
 };
 
-/* Lists the records in host memory; addrs: the address of each record of the layout. Freed with copy_list_free. */
+/* Lists the records in host memory; addrs: the address of each record of the layout, NULL: it is left out. Freed with
+ * copy_list_free. */
 must_check tck_status_t copy_list_build(const struct layout *layout, const struct shard *shard, uint8_t *const *addrs,
                                         struct copy_list *out, struct error *err);
 /* Updates the list after the record of this shard has moved. */
@@ -40,6 +41,17 @@ struct copy_threads {
 /* Threads sleep until they are needed. */
 must_check tck_status_t copier_new(struct copy_threads threads, struct copier **out, struct error *err);
 void copier_free(struct copier *copier);
+
+/* How far the copying of a snapshot is. */
+enum copy_stage {
+    COPYING_BEGUN,
+    COPYING_EAGER_OVER, /* nothing is read any more that may change after the save call, */
+    COPYING_OVER,       /* nor after the fence, in host memory; or there is no snapshot */
+};
+
+void copier_note(struct copier *copier, enum copy_stage stage);
+/* Waits until this stage or a later one is noted, and takes part in copies to slots meanwhile. */
+void copier_help(struct copier *copier, enum copy_stage until);
 
 /* Copies the whole list. */
 void copy_to_slot(struct copier *copier, const struct copy_list *list, uint8_t *image);

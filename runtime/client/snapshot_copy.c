@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "client/device_digests.h"
+#include "client/slot_copy.h"
 #include "client/snapshot_outcome.h"
 #include "client/term_over.h"
 
@@ -124,15 +125,6 @@ static uint64_t bytes_of(const struct layout *layout, const struct device_image 
     return bytes;
 }
 
-/* Releases the trainer from its fence. */
-static void release(struct snapshot_worker *worker)
-{
-    pthread_mutex_lock(&worker->lock);
-    worker->released = true;
-    pthread_cond_broadcast(&worker->idle);
-    pthread_mutex_unlock(&worker->lock);
-}
-
 /* Goes on even if the agent dies meanwhile: the slots outlive it, and its successor finds them sealed. Also on failure
  * nothing writes into the slots any more when it returns. */
 static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg_grant *grant, uint64_t *bytes_out,
@@ -141,10 +133,14 @@ static tck_status_t copy_shards(struct snapshot_worker *worker, const struct msg
     const struct device_image *images = worker->images;
 
     prepare_slots(worker, grant);
-    tck_status_t status = devices_save(worker->devices, images, grant->count, err);
+    tck_status_t status = devices_save_eager(worker->devices, images, grant->count, err);
+    if (status == TCK_OK) {
+        copier_note(worker->devices->copier, COPYING_EAGER_OVER);
+        status = devices_save(worker->devices, images, grant->count, err);
+    }
     if (status == TCK_OK) {
         *bytes_out = bytes_of(worker->layout, images, grant->count);
-        release(worker);
+        copier_note(worker->devices->copier, COPYING_OVER);
         status = device_digests_make(worker->devices, worker->slots, worker->layout, images, grant->count, err);
     }
     if (status == TCK_OK) {
@@ -295,8 +291,7 @@ static void send_to_storage(struct snapshot_worker *worker)
     }
     pthread_mutex_lock(&worker->lock);
     worker->owed_step = status == TCK_ERR_BUSY ? 0 : worker->step;
-    worker->state = SAVE_IDLE;
-    pthread_cond_broadcast(&worker->idle);
+    snapshot_end(worker);
     pthread_mutex_unlock(&worker->lock);
 }
 

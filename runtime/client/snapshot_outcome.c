@@ -3,6 +3,7 @@
 #include "client/snapshot_outcome.h"
 
 #include "base/log.h"
+#include "client/slot_copy.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -22,6 +23,13 @@ const struct error *worker_abandoned(const struct snapshot_worker *worker)
     return worker->state_lost ? &state_lost : worker->agent_gone ? &agent_gone : NULL;
 }
 
+void snapshot_end(struct snapshot_worker *worker)
+{
+    worker->state = SAVE_IDLE;
+    pthread_cond_broadcast(&worker->idle);
+    copier_note(worker->devices->copier, COPYING_OVER);
+}
+
 void snapshot_finish_copied(struct snapshot_worker *worker, uint64_t bytes)
 {
     pthread_mutex_lock(&worker->lock);
@@ -33,8 +41,7 @@ void snapshot_finish_copied(struct snapshot_worker *worker, uint64_t bytes)
         log_warn("saves resume with step %" PRIu64, worker->step);
         worker->told = (struct error){0};
     }
-    worker->state = SAVE_IDLE;
-    pthread_cond_broadcast(&worker->idle);
+    snapshot_end(worker);
     pthread_mutex_unlock(&worker->lock);
 }
 
@@ -79,7 +86,6 @@ void snapshot_finish_skipped(struct snapshot_worker *worker, const struct error 
     snapshot_note_skipped(worker, worker->step, why);
     worker->agent_hung = why->code == TCK_ERR_TIMEDOUT;
     worker->hung_beat = atomic_load(&worker->session->shared->agent_beat);
-    worker->state = SAVE_IDLE;
-    pthread_cond_broadcast(&worker->idle);
+    snapshot_end(worker);
     pthread_mutex_unlock(&worker->lock);
 }

@@ -5,6 +5,8 @@
 
 #include "client/snapshot_state.h"
 
+/* Nothing is under way any more. With the lock held. */
+void snapshot_end(struct snapshot_worker *worker);
 void snapshot_finish_copied(struct snapshot_worker *worker, uint64_t bytes);
 void snapshot_finish_skipped(struct snapshot_worker *worker, const struct error *why);
 /* With the lock held. */

@@ -38,7 +38,6 @@ struct snapshot_worker {
     uint64_t nowhere_ms;
 
     enum save_state state;      /* this and everything below except the last two: protected by lock */
-    bool released;              /* the snapshot under way no longer reads the trainer's host memory */
     bool confirms;              /* the trainer confirms for each snapshot that its records did not change; */
     bool copied;                /* all records of the one under way are copied, so it now awaits confirmation; */
     enum verdict verdict;       /* the trainer's answer, */

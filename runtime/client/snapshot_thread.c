@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "client/slot_copy.h"
 #include "client/snapshot_copy.h"
 #include "client/spawn.h"
 
@@ -139,9 +140,12 @@ void snapshot_hand_over(struct snapshot_worker *worker, uint64_t step, enum save
     worker->to = to;
     worker->storage_step = to != SAVE_TO_MEMORY ? step : worker->storage_step;
     worker->deadline_ms = clock_ms() + worker->session->config.block_time_ms;
-    worker->released = worker->copied = false;
+    worker->copied = false;
     worker->verdict = worker->confirms && worker->work == WORK_SAVE ? VERDICT_PENDING : VERDICT_SEAL;
     worker->state = SAVE_COPYING;
+    if (worker->work == WORK_SAVE) {
+        copier_note(worker->devices->copier, COPYING_BEGUN);
+    }
 }
 
 /* Sends the drain request that came while the agent was away. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/slot_copy.h"
 #include "client/snapshot_outcome.h"
 #include "client/snapshot_thread.h"
 #include "client/term_over.h"
@@ -163,15 +164,19 @@ tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, enum sa
                           struct error *why)
 {
     tck_status_t status = TCK_ERR_BUSY;
-    bool started = false;
+    bool started = false, saves = false;
 
     pthread_mutex_lock(&worker->lock);
     if (worker->state != SAVE_COPYING) {
         status = enter(worker, step, to, &started, why);
+        saves = worker->work == WORK_SAVE;
     }
     pthread_mutex_unlock(&worker->lock);
     if (started) {
         wake(worker);
+    }
+    if (started && saves && devices_await_eager(worker->devices)) {
+        copier_help(worker->devices->copier, COPYING_EAGER_OVER);
     }
     if (status == TCK_OK) {
         *started_out = started;
@@ -328,10 +333,8 @@ tck_status_t worker_fence(struct snapshot_worker *worker, struct error *err)
 {
     bool under_way;
 
+    copier_help(worker->devices->copier, COPYING_OVER);
     pthread_mutex_lock(&worker->lock);
-    while (worker->state == SAVE_COPYING && !worker->released) {
-        pthread_cond_wait(&worker->idle, &worker->lock);
-    }
     under_way = worker->state == SAVE_COPYING && !worker->copied;
     pthread_mutex_unlock(&worker->lock);
     if (under_way) {

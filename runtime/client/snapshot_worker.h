@@ -18,8 +18,9 @@ must_check tck_status_t worker_start(struct snapshot_worker *worker, struct sess
 /* Waits for the copy under way and ends the thread. May be called for one that was never started (zeroed). */
 void worker_stop(struct snapshot_worker *worker);
 
-/* Copies the eager records and leaves the rest to the thread. Without an agent, or if a device fails, the snapshot
- * is skipped at once, *started_out is false, and *why has the reason. TCK_ERR_BUSY if one is under way,
+/* Copies the eager records, if they are many once the agent has granted slots, and leaves the rest to the thread.
+ * Without an agent, or if a device fails, the snapshot is skipped at once, *started_out is false, and *why has the
+ * reason. TCK_ERR_BUSY if one is under way,
  * TCK_ERR_INVAL if a device's stream is being captured. */
 must_check tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, enum save_to to, bool *started_out,
                                      struct error *why);

@@ -43,7 +43,8 @@ struct options {
     uint64_t restore_step;
     uint64_t back_to; /* after the last step restore this one and train a little more; 0: do not */
     int lockstep;
-    int done; /* detach says that the job is done */
+    int eager; /* the moments change right after the save call */
+    int done;  /* detach says that the job is done */
 };
 
 /* The blob. */
@@ -172,6 +173,7 @@ static tck_status_t add(struct trainer *t, const char *key, uint64_t *data, cons
 {
     tck_record_t r = {
         .struct_size = sizeof(r), .key = key, .dtype = TCK_U64, .ndim = 1, .addr = data, .replica_group = group};
+    r.when = t->o.eager && data == t->moments ? TCK_EAGER : TCK_LAZY;
     r.global_shape[0] = r.local_shape[0] = t->o.count;
     return tck_add_record(t->client, &r, NULL);
 }
@@ -328,6 +330,9 @@ static int one_step(struct trainer *t)
     if (save(t, &started) != TCK_OK) {
         return fail(t, "save");
     }
+    if (t->o.eager) {
+        fill(&t->o, t->moments, ~moments_seed(t, t->step));
+    }
     if (started && t->o.wait_commit) {
         if (tck_fence(t->client) != TCK_OK) {
             return fail(t, "fence");
@@ -341,6 +346,9 @@ static int one_step(struct trainer *t)
     compute(t);
     if (fence(t, started) != TCK_OK) {
         return fail(t, "fence");
+    }
+    if (t->o.eager) {
+        fill(&t->o, t->moments, moments_seed(t, t->step));
     }
     look(t);
     return 0;
@@ -413,6 +421,7 @@ static const struct option_to options[] = {TO("config", config, TEXT),
                                            TO("last-ms", last_ms, NUMBER),
                                            TO("no-restore", no_restore, SWITCH),
                                            TO("lockstep", lockstep, SWITCH),
+                                           TO("eager", eager, SWITCH),
                                            TO("done", done, SWITCH)};
 #define OPTIONS (sizeof(options) / sizeof(*options))
 

@@ -2,6 +2,7 @@
  * The client library with a fake agent: saves, restores, and its behaviour when the agent or other ranks fail. */
 #include "base/image_check.h"
 #include "client/client.h"
+#include "client/slot_copy.h"
 #include "fake_agent.h"
 #include "published/published.h"
 
@@ -24,6 +25,7 @@
 static char runtime_dir[] = "/tmp/tck-client-XXXXXX";
 static struct fake_agent agent;
 static int block_time_ms = PATIENCE_MS; /* tests in which the agent does not answer set a short one */
+static int copy_threads;                /* 0: as many as fit this machine */
 
 static void start_agent(void)
 {
@@ -56,8 +58,9 @@ static const char *config_text(void)
 {
     static _Thread_local char text[512]; /* ranks are threads, which call this concurrently */
     snprintf(text, sizeof(text),
-             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":%d}",
-             runtime_dir, runtime_dir, block_time_ms);
+             "{\"job\":\"job\",\"node\":\"node\",\"runtime_dir\":\"%s\",\"save_dir\":\"%s\",\"block_time_ms\":%d,"
+             "\"copy_threads\":%d}",
+             runtime_dir, runtime_dir, block_time_ms, copy_threads);
     return text;
 }
 
@@ -324,6 +327,161 @@ Test(client, copies_eager_records_inside_the_call)
     ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
     cr_assert_eq(t.counter, 7);
     tck_detach(t.client, 0);
+}
+
+/* ---- copies of many bytes ---- */
+
+#define MANY_BYTES ((size_t)3 * COPY_BATCH_BYTES)
+
+/* So many copies wait for each other, which only different threads can reach. */
+static atomic_int to_meet;
+static pthread_barrier_t meeting;
+
+void __real_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
+void __wrap_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
+
+void __wrap_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image)
+{
+    if (atomic_fetch_sub(&to_meet, 1) > 0) {
+        pthread_barrier_wait(&meeting);
+    }
+    __real_host_copy_to_slot(host, pieces, count, image);
+}
+
+static void let_two_threads_meet(void)
+{
+    pthread_barrier_init(&meeting, NULL, 2);
+    to_meet = 2;
+}
+
+/* A trainer with one more record, which the caller frees. */
+static uint8_t *begin_with_many(struct trainer *t, tck_when_t when, uint32_t *record_out)
+{
+    uint8_t *many = calloc(1, MANY_BYTES);
+    tck_record_t record = {.struct_size = sizeof(record),
+                           .key = "many",
+                           .dtype = TCK_U8,
+                           .ndim = 1,
+                           .global_shape = {MANY_BYTES},
+                           .local_shape = {MANY_BYTES},
+                           .addr = many,
+                           .when = when};
+    copy_threads = 1;
+    attach(t);
+    add_records(t, NULL);
+    ok(t, tck_add_record(t->client, &record, record_out));
+    ok(t, tck_register(t->client));
+    return many;
+}
+
+static void expect_all(const uint8_t *many, uint8_t value)
+{
+    for (size_t i = 0; i < MANY_BYTES; i++) {
+        cr_assert_eq(many[i], value, "byte %zu is %u", i, many[i]);
+    }
+}
+
+Test(client, a_fence_takes_part_in_the_copy)
+{
+    struct trainer t;
+    uint8_t *many = begin_with_many(&t, TCK_LAZY, NULL);
+    memset(many, 1, MANY_BYTES);
+    let_two_threads_meet(); /* hangs if only one thread copies */
+    save(&t, 1);
+    memset(many, 2, MANY_BYTES);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect_all(many, 1);
+    tck_detach(t.client, 0);
+    free(many);
+}
+
+Test(client, many_eager_records_are_copied_inside_the_call_with_the_trainers_help)
+{
+    struct trainer t;
+    uint8_t *many = begin_with_many(&t, TCK_EAGER, NULL);
+    fill(&t, 3);
+    memset(many, 1, MANY_BYTES);
+    let_two_threads_meet();
+    ok(&t, tck_snapshot(t.client, 1, TCK_SAVE_MEMORY));
+    cr_assert_leq(to_meet, 0, "the call has not copied");
+    memset(many, 2, MANY_BYTES);
+    t.counter = 1000;
+    ok(&t, tck_fence(t.client));
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect(&t, 3);
+    expect_all(many, 1);
+    tck_detach(t.client, 0);
+    free(many);
+}
+
+Test(client, many_eager_records_are_read_at_their_new_address)
+{
+    struct trainer t;
+    uint32_t record;
+    uint8_t *many = begin_with_many(&t, TCK_EAGER, &record), *moved = malloc(MANY_BYTES);
+    memset(moved, 5, MANY_BYTES);
+    ok(&t, tck_set_address(t.client, record, moved));
+    save(&t, 1);
+    memset(moved, 6, MANY_BYTES);
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect_all(moved, 5);
+    expect_all(many, 0);
+    tck_detach(t.client, 0);
+    free(moved);
+    free(many);
+}
+
+Test(client, a_call_with_many_eager_records_returns_when_the_agent_refuses_or_hangs)
+{
+    struct trainer t;
+    block_time_ms = SHORT_MS;
+    uint8_t *many = begin_with_many(&t, TCK_EAGER, NULL);
+    atomic_store(&agent.mode, FAKE_REFUSES);
+    save(&t, 1);
+    cr_assert_eq(stats_of(&t).saves_skipped, 1);
+    cr_assert_eq(tck_wait(t.client, 1, TCK_STAGE_COPIED, 0), TCK_ERR_CANCELED);
+    cr_assert_not_null(strstr(tck_errmsg(t.client), "undecided"), "%s", tck_errmsg(t.client));
+    atomic_store(&agent.mode, FAKE_HANGS);
+    save(&t, 2);
+    cr_assert_eq(stats_of(&t).saves_skipped, 2);
+    cr_assert_eq(tck_wait(t.client, 2, TCK_STAGE_COPIED, 0), TCK_ERR_CANCELED);
+    fake_agent_stop(&agent); /* otherwise detach would wait for it */
+    tck_detach(t.client, 0);
+    free(many);
+}
+
+/* The agent dies at BEGIN, or when it has granted slots. */
+static void dies_in_the_call(enum fake_mode mode, bool saved)
+{
+    struct trainer t;
+    uint8_t *many = begin_with_many(&t, TCK_EAGER, NULL);
+    memset(many, 1, MANY_BYTES);
+    save_known(&t, 1);
+    memset(many, 2, MANY_BYTES);
+    atomic_store(&agent.mode, mode);
+    ok(&t, tck_snapshot(t.client, 2, TCK_SAVE_MEMORY));
+    memset(many, 3, MANY_BYTES);
+    ok(&t, tck_fence(t.client));
+    cr_assert_eq(stats_of(&t).saves_copied, saved ? 2 : 1);
+    for (int i = 0; i < PATIENCE_MS / 10 && !atomic_load(&t.client->session.connected); i++) {
+        sleep_ms(10);
+    }
+    ok(&t, tck_restore(t.client, TCK_NEWEST, NULL));
+    expect_all(many, saved ? 2 : 1);
+    atomic_store(&agent.mode, FAKE_GRANTS);
+    save_known(&t, 3);
+    tck_detach(t.client, 0);
+    free(many);
+}
+
+Test(client, an_agent_that_dies_before_it_grants_leaves_the_version_before)
+{
+    dies_in_the_call(FAKE_DIES_ASKED, false);
+}
+
+Test(client, what_the_call_copies_is_sealed_though_the_agent_dies_meanwhile)
+{
+    dies_in_the_call(FAKE_DIES_GRANTING, true);
 }
 
 Test(client, saves_at_the_interval_in_the_shared_status)

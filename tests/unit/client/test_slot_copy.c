@@ -325,15 +325,20 @@ Test(copy, more_threads_restore_than_save)
     copies_with((struct copy_threads){.save = 2, .restore = 4});
 }
 
-/* Records which threads save while the test watches them. */
+/* Records which threads save while the test watches them, or makes two of them copy at the same time. */
 void __real_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
 void __wrap_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image);
 
 static pthread_t saver;
 static atomic_bool watched, others_saved;
+static atomic_int to_meet; /* so many calls wait for each other */
+static pthread_barrier_t meeting;
 
 void __wrap_host_copy_to_slot(struct host_copy *host, const struct piece *pieces, uint32_t count, uint8_t *image)
 {
+    if (atomic_fetch_sub(&to_meet, 1) > 0) {
+        pthread_barrier_wait(&meeting);
+    }
     if (!watched) {
         __real_host_copy_to_slot(host, pieces, count, image);
     } else if (!pthread_equal(saver, pthread_self())) {
@@ -356,6 +361,50 @@ Test(copy, threads_for_restores_keep_out_of_saves)
     }
     copier_free(copier);
     cr_assert_not(others_saved);
+    release(&f);
+}
+
+static void *help_until_over(void *copier)
+{
+    copier_help(copier, COPYING_OVER);
+    return NULL;
+}
+
+Test(copy, a_thread_that_waits_for_a_snapshot_takes_part_in_its_copies, .timeout = 200)
+{
+    struct fixture f = make(1);
+    pthread_t waiting;
+    copier_help(f.copier, COPYING_OVER); /* there is no snapshot: returns at once */
+    for (int round = 0; round < 3; round++) {
+        copier_note(f.copier, COPYING_BEGUN);
+        cr_assert_eq(pthread_create(&waiting, NULL, help_until_over, f.copier), 0);
+        copier_note(f.copier, COPYING_EAGER_OVER);
+        memset(f.image, 0, f.layout.shards[0].image_bytes);
+        pthread_barrier_init(&meeting, NULL, 2);
+        to_meet = 2;
+        copy_to_slot(f.copier, &f.list, f.image); /* hangs if only one thread copies */
+        check_image(&f);
+        copier_note(f.copier, COPYING_OVER);
+        pthread_join(waiting, NULL);
+        pthread_barrier_destroy(&meeting);
+    }
+    release(&f);
+}
+
+Test(copy, a_record_without_an_address_is_left_out_of_a_list)
+{
+    struct fixture f = make(1);
+    struct copy_list list;
+    struct error err;
+    f.addrs[1] = NULL;
+    cr_assert_eq(copy_list_build(&f.layout, &f.layout.shards[0], f.addrs, &list, &err), TCK_OK);
+    cr_assert_eq(list.bytes, f.bytes[0] + f.bytes[2]);
+    memset(f.image, 0xaa, f.layout.shards[0].image_bytes);
+    copy_to_slot(f.copier, &list, f.image);
+    for (uint64_t i = 0; i < f.bytes[1]; i++) {
+        cr_assert_eq(f.image[f.layout.records[1].image_offset + i], 0xaa);
+    }
+    copy_list_free(&list);
     release(&f);
 }
 
