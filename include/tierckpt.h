@@ -581,8 +581,8 @@ typedef struct tck_published_open_params {
 } tck_published_open_params_t;
 #define TCK_PUBLISHED_OPEN_PARAMS_INIT TCK_SIZED(tck_published_open_params_t)
 
-/* Opens a version and reads the header of each of its files. On failure *published_out is untouched and the text is in
- * tck_published_errmsg(NULL).
+/* Opens a version and reads the headers of its files, from its .index if that is whole. On failure *published_out is
+ * untouched and the text is in tck_published_errmsg(NULL).
  *
  * TCK_NEWEST passes over versions that are damaged, without a valid manifest or without a file (tck_published_info
  * tells). If the newest version cannot be read, reading it is retried for about three seconds and then fails with an

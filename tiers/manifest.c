@@ -40,12 +40,14 @@ bool manifest_is_file_name(const char *name)
 
 bool manifest_is_name_in_version(const char *name)
 {
-    return strcmp(name, MANIFEST_NAME) == 0 || strcmp(name, METADATA_NAME) == 0 || manifest_is_file_name(name);
+    return strcmp(name, MANIFEST_NAME) == 0 || strcmp(name, METADATA_NAME) == 0 ||
+           strcmp(name, VERSION_INDEX_NAME) == 0 || manifest_is_file_name(name);
 }
 
 bool manifest_has_name(const struct manifest *manifest, const char *name)
 {
-    if (strcmp(name, MANIFEST_NAME) == 0 || (manifest->metadata.bytes > 0 && strcmp(name, METADATA_NAME) == 0)) {
+    if (strcmp(name, MANIFEST_NAME) == 0 || (manifest->metadata.bytes > 0 && strcmp(name, METADATA_NAME) == 0) ||
+        (manifest->index.bytes > 0 && strcmp(name, VERSION_INDEX_NAME) == 0)) {
         return true;
     }
     for (uint32_t i = 0; i < manifest->file_count; i++) {
@@ -59,6 +61,7 @@ bool manifest_has_name(const struct manifest *manifest, const char *name)
 void manifest_free(struct manifest *manifest)
 {
     free(manifest->metadata.crcs);
+    free(manifest->index.crcs);
     for (uint32_t i = 0; manifest->files != NULL && i < manifest->file_count; i++) {
         free(manifest->files[i].crcs);
     }
@@ -144,9 +147,9 @@ static bool add_files(json_t *body, const struct manifest *manifest)
     return files != NULL && json_add(body, "files", files);
 }
 
-static bool add_metadata(json_t *body, const struct manifest *manifest)
+/* A file that belongs to no shard, if there is one. */
+static bool add_beside(json_t *body, const char *key, const struct manifest_file *file)
 {
-    const struct manifest_file *file = &manifest->metadata;
     json_t *object = file->bytes == 0 ? NULL : json_object();
     if (file->bytes == 0) {
         return true;
@@ -156,7 +159,7 @@ static bool add_metadata(json_t *body, const struct manifest *manifest)
         json_free(object);
         return false;
     }
-    return json_add(body, "metadata", object);
+    return json_add(body, key, object);
 }
 
 /* The manifest without its digest, or NULL. */
@@ -168,7 +171,8 @@ static char *print_body(const struct manifest *manifest)
         json_add_u64(body, "term", manifest->version.term) && json_add_u64(body, "step", manifest->version.step) &&
         json_add_u64(body, "world_size", manifest->world_size) && add_hash(body, "layout", manifest->layout) &&
         json_add_u64(body, "wall_ms", manifest->wall_ms) && json_add_u64(body, "chunk_bytes", CHUNK_BYTES) &&
-        add_files(body, manifest) && add_metadata(body, manifest)) {
+        add_files(body, manifest) && add_beside(body, "metadata", &manifest->metadata) &&
+        add_beside(body, "index", &manifest->index)) {
         text = json_print(body, false);
     }
     json_free(body);
@@ -290,12 +294,12 @@ static tck_status_t decode_file(const json_t *json, struct manifest_file *file, 
 }
 
 /* json NULL: there is none. */
-static tck_status_t decode_metadata(const json_t *json, struct manifest_file *out, struct error *err)
+static tck_status_t decode_beside(const json_t *json, const char *name, struct manifest_file *out, struct error *err)
 {
     if (json == NULL) {
         return TCK_OK;
     }
-    strcpy(out->name, METADATA_NAME);
+    snprintf(out->name, sizeof(out->name), "%s", name);
     return decode_content(json, out, err);
 }
 
@@ -344,7 +348,10 @@ static tck_status_t decode(const json_t *json, struct manifest *out, struct erro
     if (!get_u32(json, "chunk_bytes", &chunk_bytes) || chunk_bytes != CHUNK_BYTES) {
         return bad(err, "chunk_bytes is not that of this format");
     }
-    tck_status_t status = decode_metadata(json_get(json, "metadata"), &out->metadata, err);
+    tck_status_t status = decode_beside(json_get(json, "metadata"), METADATA_NAME, &out->metadata, err);
+    if (status == TCK_OK) {
+        status = decode_beside(json_get(json, "index"), VERSION_INDEX_NAME, &out->index, err);
+    }
     return status == TCK_OK ? decode_files(json_get(json, "files"), out, err) : status;
 }
 

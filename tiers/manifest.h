@@ -11,6 +11,7 @@
 #define MANIFEST_NAME      "manifest.json"
 #define MANIFEST_FILE_NAME 80 /* "shard-<32 hex>.safetensors" */
 #define METADATA_NAME      ".metadata"
+#define VERSION_INDEX_NAME ".index" /* the headers of all its files (version_index.h) */
 
 struct manifest_file {
     struct hash128 shard;
@@ -29,6 +30,7 @@ struct manifest {
     uint32_t file_count;
     struct manifest_file *files;   /* owned, sorted by shard */
     struct manifest_file metadata; /* .metadata, which belongs to no shard; 0 bytes: the version has none */
+    struct manifest_file index;    /* .index, likewise */
 };
 
 void manifest_file_name(struct hash128 shard, char out[MANIFEST_FILE_NAME]);

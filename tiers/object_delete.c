@@ -93,7 +93,8 @@ static bool is_swept(const char *name, uint64_t term, struct version keep)
  * names, which a request to publish has left that arrived after an earlier sweep. */
 static bool is_remainder(const struct names *names)
 {
-    bool alone = names->count == 1 || (names->count == 2 && names_have(names, METADATA_NAME));
+    size_t beside = (size_t)names_have(names, METADATA_NAME) + names_have(names, VERSION_INDEX_NAME);
+    bool alone = names->count == 1 + beside;
     return names->count > 0 && (!names_have(names, MANIFEST_NAME) || alone);
 }
 

@@ -69,11 +69,24 @@ static tck_status_t create_manifest(struct persistent *p, const struct publish_a
     return status;
 }
 
+/* In the folder as it is then: one that has been listed does not know of objects that were put later. */
+static tck_status_t make_index(struct persistent *p, const struct manifest *manifest, const char *name,
+                               struct manifest_file *out, struct error *err)
+{
+    struct folder dir;
+    tck_status_t status = folder_open(&p->job, name, &dir, err);
+    if (status == TCK_OK) {
+        status = index_make(p, &dir, manifest, out, err);
+        folder_close(&dir);
+    }
+    return status;
+}
+
 tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask, const char *name, struct error *err)
 {
     struct manifest whole = *ask->manifest;
     struct folder dir;
-    whole.metadata = (struct manifest_file){0};
+    whole.metadata = whole.index = (struct manifest_file){0};
     tck_status_t status = folder_open(&p->job, name, &dir, err);
     if (status != TCK_OK) {
         return status;
@@ -81,7 +94,10 @@ tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask
     pthread_mutex_lock(&p->versions_lock);
     status = version_check_files(&dir, ask->manifest, err);
     if (status == TCK_OK) {
-        status = metadata_describe(&dir, &whole.metadata, err);
+        status = beside_describe(&dir, METADATA_NAME, &whole.metadata, err);
+    }
+    if (status == TCK_OK) {
+        status = make_index(p, ask->manifest, name, &whole.index, err);
     }
     if (status == TCK_OK) {
         status = check_not_superseded(p, ask, err);
@@ -91,6 +107,7 @@ tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask
     }
     pthread_mutex_unlock(&p->versions_lock);
     free(whole.metadata.crcs);
+    free(whole.index.crcs);
     folder_close(&dir);
     return status;
 }

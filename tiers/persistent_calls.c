@@ -35,6 +35,7 @@ void persistent_unref(struct persistent *p)
     if (--p->refs > 0) {
         return;
     }
+    free(p->index.bytes);
     kept_free(p->kept); /* their uploads are aborted by the next term's coordinator */
     audit_free(p->audit);
     folder_close(&p->second);

@@ -60,10 +60,6 @@ must_check tck_status_t dir_read_file(struct persistent *p, int dir_fd, const ch
 void dir_resume(struct persistent *p);
 void dir_give_up(struct persistent *p);
 
-/* ---- persistent_metadata.c ------------------------------------------------------------------------------------- */
-
-/* Writes .metadata, and reads it back. */
-must_check tck_status_t metadata_write(int dir_fd, const struct metadata *metadata, struct error *err);
 /* ---- persistent_delete.c --------------------------------------------------------------------------------------- */
 
 /* Deletes a directory that holds only regular files with names that may_delete accepts; if there is anything else,

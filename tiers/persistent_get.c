@@ -295,16 +295,17 @@ static tck_status_t verify_chunks(const struct persistent *p, const struct folde
 
 static uint64_t largest_file(const struct manifest *manifest)
 {
-    uint64_t bytes = manifest->metadata.bytes;
+    uint64_t bytes =
+        manifest->metadata.bytes > manifest->index.bytes ? manifest->metadata.bytes : manifest->index.bytes;
     for (uint32_t i = 0; i < manifest->file_count; i++) {
         bytes = manifest->files[i].bytes > bytes ? manifest->files[i].bytes : bytes;
     }
     return bytes;
 }
 
-/* Only readers of DCP need this file, so a version without it can still be restored; but it is not whole. */
-static tck_status_t verify_metadata(const struct persistent *p, const struct folder *dir,
-                                    const struct manifest_file *file, uint8_t *buffer, struct error *err)
+/* A version without .metadata or .index can still be restored; but it is not whole. */
+static tck_status_t verify_beside(const struct persistent *p, const struct folder *dir,
+                                  const struct manifest_file *file, uint8_t *buffer, struct error *err)
 {
     tck_status_t status = version_check_file(dir, file, err);
     if (status == TCK_OK) {
@@ -329,7 +330,10 @@ static tck_status_t verify_dir(const struct persistent *p, const struct folder *
         status = verify_chunks(p, dir, file, (struct chunk_range){0, chunk_count(file->bytes)}, buffer, err);
     }
     if (status == TCK_OK && manifest.metadata.bytes > 0) {
-        status = verify_metadata(p, dir, &manifest.metadata, buffer, err);
+        status = verify_beside(p, dir, &manifest.metadata, buffer, err);
+    }
+    if (status == TCK_OK && manifest.index.bytes > 0) {
+        status = verify_beside(p, dir, &manifest.index, buffer, err);
     }
     free(buffer);
     manifest_free(&manifest);

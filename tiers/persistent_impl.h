@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Shared by the files of the persistent tier, and by no others. Common to all kinds of save_dir: persistent_life.c,
  * persistent_calls.c, term_*.c, persistent_publish.c, persistent_list.c, persistent_get.c, persistent_prune.c,
- * persistent_second.c, survey_second.c, archive.c. A directory: persistent_open.c (directories, marker),
- * persistent_stage.c, term_file.c, persistent_delete.c, persistent_sweep.c, persistent_repair.c, persistent_metadata.c,
- * persistent_file.c (one file's bytes), persistent_copy.c, read_back.c. */
+ * persistent_second.c, survey_second.c, persistent_metadata.c, persistent_index.c, persistent_beside.c, archive.c. A
+ * directory: persistent_open.c (directories, marker), persistent_stage.c, term_file.c, persistent_delete.c,
+ * persistent_sweep.c, persistent_repair.c, persistent_file.c (one file's bytes), persistent_copy.c, read_back.c. */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -71,6 +71,13 @@ struct persistent_ops {
     tck_status_t (*copy)(struct persistent *p, const struct copy_source *source, struct error *err);
 };
 
+/* The content of .index for the layout that was published last. */
+struct index_kept {
+    struct hash128 of; /* the ids and sizes of its shards; zero: nothing is kept */
+    uint8_t *bytes;    /* owned */
+    uint64_t len;      /* 0: the headers of this layout are too long for an index */
+};
+
 struct read_back_buffer;
 
 /* Memory that files are read back into, a chunk each; freed while no file is. */
@@ -101,6 +108,7 @@ struct persistent {
     pthread_mutex_t versions_lock; /* of a store of objects: held while one is swept or gets its manifest */
     struct put *puts;              /* into a store of objects, under way; guarded by puts_lock */
     struct version pinned;         /* not to be deleted by a publish; guarded by puts_lock */
+    struct index_kept index;       /* guarded by puts_lock */
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */
@@ -143,8 +151,24 @@ struct metadata {
 };
 /* Copies it from an item's image, which may change meanwhile. */
 must_check tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, struct error *err);
-/* Size and digests of .metadata in a folder, for the manifest: 0 bytes if it has none. The crcs are the caller's. */
-must_check tck_status_t metadata_describe(const struct folder *dir, struct manifest_file *out, struct error *err);
+
+/* Size and digests of .metadata or .index in a folder, for the manifest: 0 bytes if it has none. The crcs are the
+ * caller's. */
+must_check tck_status_t beside_describe(const struct folder *dir, const char *name, struct manifest_file *out,
+                                        struct error *err);
+/* Writes such a file, reads it back, and describes it. */
+struct beside {
+    const uint8_t *bytes;
+    uint64_t len;
+};
+must_check tck_status_t beside_write(const struct folder *dir, const char *name, const struct beside *content,
+                                     struct manifest_file *out, struct error *err);
+
+/* Makes .index in the folder of a version that is about to be published, and describes it. 0 bytes: it gets none; if
+ * its headers could not be read or it could not be written, the log says so. An error: what is there of it cannot be
+ * removed. */
+must_check tck_status_t index_make(struct persistent *p, const struct folder *dir, const struct manifest *manifest,
+                                   struct manifest_file *out, struct error *err);
 
 /* ---- persistent_second.c: where versions are read from beside save_dir ------------------------------------------- */
 

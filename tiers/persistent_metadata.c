@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * .metadata, the file by which PyTorch's DCP finds the tensors in the files of a version. A trainer makes its content,
  * which is a blob in the image of one shard, so it is protected and drained as the shard is. */
-#include "tiers/persistent_dir.h"
+#include "tiers/persistent_impl.h"
 
 #include "base/image_check.h"
 #include "base/record.h"
-#include "tiers/published_chunk.h"
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- from an image --------------------------------------------------------------------------------------------- */
 
 struct metadata_entry {
     uint64_t begin, bytes; /* of the blob in the image; 0: there is none */
@@ -78,70 +75,5 @@ tck_status_t metadata_take(const struct tier_item *item, struct metadata *out, s
         status = copy_content(item, &entry, out, err);
     }
     free(header);
-    return status;
-}
-
-/* ---- in a folder ----------------------------------------------------------------------------------------------- */
-
-static tck_status_t digest_chunks(const struct folder_file *opened, struct manifest_file *file, struct error *err)
-{
-    uint8_t *buffer = persistent_buffer(file->bytes);
-    tck_status_t status = TCK_OK;
-    file->crcs = calloc(chunk_count(file->bytes), sizeof(*file->crcs));
-    if (buffer == NULL || file->crcs == NULL) {
-        status = error_set(err, TCK_ERR_NOMEM, "%s: no memory to read it", file->name);
-    }
-    for (uint32_t i = 0; status == TCK_OK && i < chunk_count(file->bytes); i++) {
-        struct published_chunk chunk = published_chunk_of(file, i);
-        status = published_chunk_fetch(opened, &chunk, buffer, err);
-        if (status == TCK_OK) {
-            file->crcs[i] = crc32c(0, buffer, chunk.bytes);
-        }
-    }
-    free(buffer);
-    return status;
-}
-
-tck_status_t metadata_describe(const struct folder *dir, struct manifest_file *out, struct error *err)
-{
-    struct manifest_file file = {.name = METADATA_NAME};
-    struct folder_file opened;
-    tck_status_t status = folder_size(dir, METADATA_NAME, &file.bytes, err);
-    if (status == TCK_ERR_NOENT) {
-        *out = (struct manifest_file){0};
-        return TCK_OK;
-    }
-    if (status == TCK_OK) {
-        status = folder_open_file(dir, METADATA_NAME, &opened, err);
-    }
-    if (status != TCK_OK) {
-        return status;
-    }
-    folder_file_forget_cached(&opened); /* what is on the device counts */
-    status = digest_chunks(&opened, &file, err);
-    folder_file_close(&opened);
-    if (status != TCK_OK) {
-        free(file.crcs);
-        return status;
-    }
-    file.root = digest_root(file.crcs, file.bytes);
-    *out = file;
-    return TCK_OK;
-}
-
-tck_status_t metadata_write(int dir_fd, const struct metadata *metadata, struct error *err)
-{
-    struct manifest_file written = {0};
-    tck_status_t status = safe_fs_write(dir_fd, METADATA_NAME, metadata->content, metadata->bytes, err);
-    if (status == TCK_OK) {
-        status = metadata_describe(&(struct folder){.fd = dir_fd}, &written, err);
-    }
-    for (uint32_t i = 0; status == TCK_OK && i < chunk_count(metadata->bytes); i++) {
-        const uint8_t *chunk = metadata->content + (uint64_t)i * CHUNK_BYTES;
-        if (written.bytes != metadata->bytes || written.crcs[i] != crc32c(0, chunk, chunk_size(metadata->bytes, i))) {
-            status = error_set(err, TCK_ERR_IO, METADATA_NAME ": storage returned other bytes than were written");
-        }
-    }
-    free(written.crcs);
     return status;
 }

@@ -97,15 +97,19 @@ static void put_metadata_work(void *ctx)
 {
     struct put *op = ctx;
     struct metadata metadata = {0};
+    struct manifest_file written = {0};
     progress_begin(op->item.progress);
     tck_status_t status = metadata_take(&op->item, &metadata, &op->outcome);
     if (status == TCK_OK && put_is_given_up(op)) { /* then the slot may have had other content already */
         status = error_set(&op->outcome, TCK_ERR_CANCELED, METADATA_NAME ": was given up");
     }
     if (status == TCK_OK && metadata.bytes > 0) {
-        status = metadata_write(op->stage_fd, &metadata, &op->outcome);
+        const struct folder stage = folder_of_dir(op->stage_fd);
+        status = beside_write(&stage, METADATA_NAME, &(struct beside){metadata.content, metadata.bytes}, &written,
+                              &op->outcome);
     }
     progress_end(op->item.progress);
+    free(written.crcs);
     free(metadata.content);
     op->outcome.code = status;
 }
@@ -206,9 +210,28 @@ static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest
     return status;
 }
 
-static tck_status_t complete_stage(int parent_fd, const char *stage, const struct manifest *manifest, struct error *err)
+/* Adds the files that belong to no shard to the manifest, and writes it. */
+static tck_status_t describe_stage(struct persistent *p, int stage_fd, const struct manifest *manifest,
+                                   struct error *err)
 {
+    const struct folder dir = folder_of_dir(stage_fd);
     struct manifest whole = *manifest;
+    whole.index = (struct manifest_file){0};
+    tck_status_t status = beside_describe(&dir, METADATA_NAME, &whole.metadata, err);
+    if (status == TCK_OK) {
+        status = index_make(p, &dir, manifest, &whole.index, err);
+    }
+    if (status == TCK_OK) {
+        status = write_manifest(stage_fd, &whole, err);
+    }
+    free(whole.metadata.crcs);
+    free(whole.index.crcs);
+    return status;
+}
+
+static tck_status_t complete_stage(struct persistent *p, int parent_fd, const char *stage,
+                                   const struct manifest *manifest, struct error *err)
+{
     int stage_fd = -1;
     tck_status_t status = safe_fs_open_dir(parent_fd, stage, &stage_fd, err);
     if (status != TCK_OK) {
@@ -220,11 +243,7 @@ static tck_status_t complete_stage(int parent_fd, const char *stage, const struc
     }
     if (status == TCK_OK) {
         failpoint(publish, checked);
-        status = metadata_describe(&(struct folder){.fd = stage_fd}, &whole.metadata, err);
-    }
-    if (status == TCK_OK) {
-        status = write_manifest(stage_fd, &whole, err);
-        free(whole.metadata.crcs);
+        status = describe_stage(p, stage_fd, manifest, err);
     }
     failpoint(publish, complete);
     close(stage_fd);
@@ -264,7 +283,7 @@ tck_status_t dir_publish(struct persistent *p, const struct publish_ask *ask, co
         return status;
     }
     stage_dir_name(manifest->version, stage);
-    status = complete_stage(parent_fd, stage, manifest, err);
+    status = complete_stage(p, parent_fd, stage, manifest, err);
     if (status == TCK_OK) {
         status = check_not_superseded(p, ask, err);
     }

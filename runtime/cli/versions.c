@@ -31,7 +31,7 @@ static json_t *row_json(const struct cli *cli, struct persistent *persistent, co
     json_add(item, "version", version);
     add_place(cli, item, of);
     if (persistent_manifest(persistent, of, &manifest, &err) == TCK_OK) {
-        bytes = manifest.metadata.bytes;
+        bytes = manifest.metadata.bytes + manifest.index.bytes;
         for (size_t i = 0; i < manifest.file_count; i++) {
             bytes += manifest.files[i].bytes;
         }

@@ -16,7 +16,8 @@
 struct part_card {
     struct hash128 manifest; /* of the files that it lists */
     uint64_t bytes;
-    struct hash128 sum; /* of these bytes */
+    struct hash128 sum;   /* of these bytes */
+    uint64_t has_no_part; /* of .index: this rank could not read it, or finds none */
 };
 
 struct sharing {
@@ -64,9 +65,9 @@ static tck_status_t name_version(const struct sharing *s, tck_status_t status, s
                             : error_prefix(err, "version %" PRIu64 ".%" PRIu64 " has another layout", v.term, v.step);
 }
 
-static tck_status_t exchange_cards(struct sharing *s, tck_status_t status, struct error *err)
+static tck_status_t exchange_cards(struct sharing *s, tck_status_t status, bool has_no_part, struct error *err)
 {
-    struct part_card mine = {.bytes = s->mine.len};
+    struct part_card mine = {.bytes = s->mine.len, .has_no_part = has_no_part};
     if (status == TCK_OK) {
         mine.manifest = manifest_hash(&s->published->found.manifest);
         mine.sum = hash128_of(s->mine.data, s->mine.len);
@@ -154,14 +155,22 @@ static tck_status_t exchange_parts(struct sharing *s, struct error *err)
     return status;
 }
 
+static tck_status_t check_part(const struct sharing *s, uint32_t rank, struct error *err)
+{
+    const struct part_card *card = &s->cards[rank];
+    return hash128_is(hash128_of(s->parts[rank], card->bytes), card->sum)
+               ? TCK_OK
+               : error_set(err, TCK_ERR_PROTO, "the headers that rank %" PRIu32 " has read arrived damaged", rank);
+}
+
 static tck_status_t take_parts(struct sharing *s, struct error *err)
 {
     tck_status_t status = TCK_OK;
     for (uint32_t r = 0; r < s->oob->world_size && status == TCK_OK; r++) {
-        const struct part_card *card = &s->cards[r];
-        bool whole = hash128_is(hash128_of(s->parts[r], card->bytes), card->sum);
-        status = whole ? headers_unpack(&s->headers, part_of(s, r), s->parts[r], card->bytes, err)
-                       : error_set(err, TCK_ERR_PROTO, "the headers that rank %" PRIu32 " has read arrived damaged", r);
+        status = check_part(s, r, err);
+        if (status == TCK_OK) {
+            status = headers_unpack(&s->headers, part_of(s, r), s->parts[r], s->cards[r].bytes, err);
+        }
     }
     return status == TCK_OK ? table_of(&s->published->table, &s->published->chunks, &s->headers, err) : status;
 }
@@ -182,21 +191,122 @@ static void sharing_free(struct sharing *s)
     headers_free(&s->headers);
 }
 
+static tck_status_t share_headers(struct sharing *s, struct error *err)
+{
+    tck_status_t status = name_version(s, read_own_part(s, err), err);
+    status = exchange_cards(s, status, false, err);
+    if (status == TCK_OK && !all_see_the_same(s)) {
+        log_warn("the ranks do not see the same files of this version: each reads all headers itself");
+        return name_version(s, read_alone(s, err), err);
+    }
+    if (status == TCK_OK) {
+        status = exchange_parts(s, err);
+    }
+    return status == TCK_OK ? name_version(s, take_parts(s, err), err) : status;
+}
+
+/* ---- .index ---------------------------------------------------------------------------------------------------- */
+
+/* A rank's part is every chunk whose number is its own modulo the ranks. */
+static tck_status_t read_own_chunks(struct sharing *s, struct error *err)
+{
+    struct chunks *chunks = &s->published->chunks;
+    uint64_t bytes = chunks->from.manifest->index.bytes;
+    uint8_t *chunk = malloc(CHUNK_BYTES);
+    tck_status_t status =
+        chunk == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory to read " VERSION_INDEX_NAME) : TCK_OK;
+    for (uint64_t i = s->oob->rank; i < chunk_count(bytes) && status == TCK_OK; i += s->oob->world_size) {
+        uint32_t len = chunk_size(bytes, (uint32_t)i);
+        status = chunks_read(chunks, chunks_index(chunks), i * CHUNK_BYTES, len, chunk, err);
+        if (status == TCK_OK) {
+            write_bytes(&s->mine, chunk, len);
+        }
+    }
+    free(chunk);
+    return status == TCK_OK && s->mine.failed ? error_set(err, TCK_ERR_NOMEM, "no memory for " VERSION_INDEX_NAME)
+                                              : status;
+}
+
+/* Puts the chunks that a rank has read into their places. */
+static tck_status_t place_chunks(const struct sharing *s, uint32_t rank, uint8_t *index, struct error *err)
+{
+    uint64_t bytes = s->published->found.manifest.index.bytes, at = 0;
+    tck_status_t status = check_part(s, rank, err);
+    for (uint64_t i = rank; i < chunk_count(bytes) && status == TCK_OK; i += s->oob->world_size) {
+        uint32_t len = chunk_size(bytes, (uint32_t)i);
+        if (len > s->cards[rank].bytes - at) {
+            status = error_set(err, TCK_ERR_PROTO, "rank %" PRIu32 " has read another " VERSION_INDEX_NAME, rank);
+        } else {
+            memcpy(index + i * CHUNK_BYTES, s->parts[rank] + at, len);
+            at += len;
+        }
+    }
+    return status;
+}
+
+static tck_status_t take_chunks(struct sharing *s, struct error *err)
+{
+    struct tck_published *published = s->published;
+    const struct manifest *manifest = &published->found.manifest;
+    uint8_t *index = malloc(manifest->index.bytes + 1);
+    tck_status_t status = index == NULL ? error_set(err, TCK_ERR_NOMEM, "no memory for " VERSION_INDEX_NAME)
+                                        : headers_new(manifest->file_count, &s->headers, err);
+    for (uint32_t r = 0; r < s->oob->world_size && status == TCK_OK; r++) {
+        status = place_chunks(s, r, index, err);
+    }
+    if (status == TCK_OK) {
+        status = headers_of_index(&s->headers, manifest, index, manifest->index.bytes, err);
+    }
+    free(index);
+    return status == TCK_OK ? table_of(&published->table, &published->chunks, &s->headers, err) : status;
+}
+
+static bool all_have_parts(const struct sharing *s)
+{
+    bool all = all_see_the_same(s);
+    for (uint32_t r = 0; r < s->oob->world_size; r++) {
+        all = all && s->cards[r].has_no_part == 0;
+    }
+    return all;
+}
+
+/* *made_out: all ranks have made the table. Without that, whatever the reason, they need the headers of the files. */
+static tck_status_t share_index(struct sharing *s, tck_status_t status, bool *made_out, struct error *err)
+{
+    struct error why = {0};
+    bool there = status == TCK_OK && s->published->found.manifest.index.bytes > 0;
+    if (there) {
+        why.code = read_own_chunks(s, &why);
+    }
+    status = exchange_cards(s, status, !there || why.code != TCK_OK, err);
+    if (status == TCK_OK && all_have_parts(s)) {
+        status = exchange_parts(s, err);
+        if (status == TCK_OK) {
+            why.code = take_chunks(s, &why);
+            struct error of_any = why;
+            *made_out = oob_agree(s->oob, why.code, &of_any) == TCK_OK;
+        }
+    }
+    if (there && why.code != TCK_OK) {
+        headers_without_index(&s->published->chunks, &why);
+    }
+    if (!*made_out && s->published != NULL) {
+        table_free(&s->published->table);
+    }
+    return status;
+}
+
 tck_status_t shared_headers_read(const struct oob *oob, tck_status_t status, struct tck_published *published,
                                  struct error *err)
 {
-    struct sharing s = {.oob = oob, .published = published, .mine = writer_new(0)};
-    if (status == TCK_OK) {
-        status = name_version(&s, read_own_part(&s, err), err);
+    bool made = false;
+    struct sharing index = {.oob = oob, .published = published, .mine = writer_new(0)};
+    status = share_index(&index, status, &made, err);
+    sharing_free(&index);
+    if (status == TCK_OK && !made) {
+        struct sharing s = {.oob = oob, .published = published, .mine = writer_new(0)};
+        status = share_headers(&s, err);
+        sharing_free(&s);
     }
-    status = exchange_cards(&s, status, err);
-    if (status == TCK_OK && !all_see_the_same(&s)) {
-        log_warn("the ranks do not see the same files of this version: each reads all headers itself");
-        status = name_version(&s, read_alone(&s, err), err);
-    } else if (status == TCK_OK) {
-        status = exchange_parts(&s, err);
-        status = status == TCK_OK ? name_version(&s, take_parts(&s, err), err) : status;
-    }
-    sharing_free(&s);
     return oob_agree(oob, status, err);
 }

@@ -11,14 +11,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct manifest_file *file_at(const struct chunks *chunks, uint32_t file)
+{
+    const struct manifest *manifest = chunks->from.manifest;
+    return file < manifest->file_count ? &manifest->files[file] : &manifest->index;
+}
+
+static uint32_t file_count(const struct manifest *manifest)
+{
+    return manifest->file_count + 1;
+}
+
 tck_status_t chunks_open(struct chunks *chunks, const struct chunks_source *from, struct error *err)
 {
     *chunks = (struct chunks){.from = *from};
-    chunks->files = calloc(from->manifest->file_count, sizeof(*chunks->files));
+    chunks->files = calloc(file_count(from->manifest), sizeof(*chunks->files));
     if (chunks->files == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "no memory to read %" PRIu32 " files", from->manifest->file_count);
     }
-    for (uint32_t i = 0; i < from->manifest->file_count; i++) {
+    for (uint32_t i = 0; i < file_count(from->manifest); i++) {
         chunks->files[i] = FOLDER_FILE_NONE;
     }
     return TCK_OK;
@@ -34,7 +45,7 @@ static void close_file(struct chunks *chunks, uint32_t file)
 
 void chunks_close(struct chunks *chunks)
 {
-    for (uint32_t i = 0; chunks->files != NULL && i < chunks->from.manifest->file_count; i++) {
+    for (uint32_t i = 0; chunks->files != NULL && i < file_count(chunks->from.manifest); i++) {
         close_file(chunks, i);
     }
     free(chunks->files);
@@ -49,7 +60,7 @@ static void make_room(struct chunks *chunks)
 {
     while (chunks->open_count >= FILES_KEPT_MAX) {
         close_file(chunks, chunks->next_close);
-        chunks->next_close = (chunks->next_close + 1) % chunks->from.manifest->file_count;
+        chunks->next_close = (chunks->next_close + 1) % file_count(chunks->from.manifest);
     }
 }
 
@@ -96,7 +107,7 @@ static void drop_fetch(void *job)
 static tck_status_t new_fetch(const struct chunks *chunks, uint32_t file, uint32_t chunk, struct chunk_buffer *buffer,
                               struct fetch **out, struct error *err)
 {
-    const struct manifest_file *of = &chunks->from.manifest->files[file];
+    const struct manifest_file *of = file_at(chunks, file);
     struct fetch *f = calloc(1, sizeof(*f));
     if (f == NULL) {
         return error_set(err, TCK_ERR_NOMEM, "%s: no memory to read a chunk", of->name);
@@ -140,7 +151,7 @@ static tck_status_t fill_once(struct chunks *chunks, uint32_t file, uint32_t chu
     const struct bounded_work work = {.work = fetch, .drop = drop_fetch, .job = f};
     status = bounded_do(&work, chunks->from.limit_ms, err);
     if (status != TCK_OK) {
-        return error_prefix(err, "%.200s/%s", chunks->from.path, chunks->from.manifest->files[file].name);
+        return error_prefix(err, "%.200s/%s", chunks->from.path, file_at(chunks, file)->name);
     }
     status = f->status;
     if (status == TCK_OK) {
@@ -193,7 +204,7 @@ static tck_status_t get(struct chunks *chunks, uint32_t file, uint32_t chunk, co
     tck_status_t status = TCK_OK;
     if (buffer->used == 0) {
         status = fill(chunks, file, chunk, buffer, err);
-        chunks->read_bytes += chunk_size(chunks->from.manifest->files[file].bytes, chunk);
+        chunks->read_bytes += chunk_size(file_at(chunks, file)->bytes, chunk);
     }
     if (status == TCK_OK) {
         *buffer = (struct chunk_buffer){buffer->bytes, file, chunk, ++chunks->clock};
@@ -204,7 +215,7 @@ static tck_status_t get(struct chunks *chunks, uint32_t file, uint32_t chunk, co
 
 tck_status_t chunks_read(struct chunks *chunks, uint32_t file, uint64_t at, uint64_t len, void *to, struct error *err)
 {
-    const struct manifest_file *of = &chunks->from.manifest->files[file];
+    const struct manifest_file *of = file_at(chunks, file);
     uint8_t *out = to;
     if (at > of->bytes || len > of->bytes - at) {
         return error_set(err, TCK_ERR_INVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not within its %" PRIu64,

@@ -25,7 +25,7 @@ struct chunks_source {
 
 struct chunks {
     struct chunks_source from;
-    struct folder_file *files; /* each one; not all are open */
+    struct folder_file *files; /* each one, and .index; not all are open */
     uint32_t open_count, next_close;
     struct chunk_buffer buffers[CHUNKS_KEPT];
     uint64_t clock;
@@ -34,6 +34,11 @@ struct chunks {
 
 must_check tck_status_t chunks_open(struct chunks *chunks, const struct chunks_source *from, struct error *err);
 void chunks_close(struct chunks *chunks);
+/* The number of .index, behind those of the files in the manifest; only if the version has one. */
+static inline uint32_t chunks_index(const struct chunks *chunks)
+{
+    return chunks->from.manifest->file_count;
+}
 /* Copies len bytes from offset at of a file. Every error names the file. */
 must_check tck_status_t chunks_read(struct chunks *chunks, uint32_t file, uint64_t at, uint64_t len, void *to,
                                     struct error *err);

@@ -28,7 +28,7 @@ struct table {
     uint32_t *ranks; /* of each file */
 };
 
-/* Reads and checks the header of each file. */
+/* Reads and checks the header of each file, from .index if the version has one that is whole. */
 must_check tck_status_t table_read(struct table *table, struct chunks *chunks, struct error *err);
 /* The same of headers that have been read before, of all files. */
 must_check tck_status_t table_of(struct table *table, struct chunks *chunks, const struct headers *headers,

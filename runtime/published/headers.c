@@ -2,6 +2,7 @@
 #include "published/headers.h"
 
 #include "base/image_check.h"
+#include "base/log.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -58,6 +59,48 @@ tck_status_t headers_read(struct headers *headers, struct chunks *chunks, struct
         }
     }
     return TCK_OK;
+}
+
+/* Takes the next header from what is left of an index. */
+static tck_status_t take_header(struct reader *r, uint64_t file_bytes, struct header *out, struct error *err)
+{
+    uint64_t len = 0;
+    if (reader_left(r) < sizeof(uint64_t)) {
+        return error_set(err, TCK_ERR_CORRUPT, "it ends before this header");
+    }
+    tck_status_t status = image_header_bytes(r->data + r->pos, reader_left(r), file_bytes, &len, err);
+    const void *from = status == TCK_OK ? read_bytes(r, len) : NULL;
+    if (status != TCK_OK || from == NULL) {
+        return status != TCK_OK ? status : error_set(err, TCK_ERR_CORRUPT, "it ends in this header");
+    }
+    uint8_t *copy = malloc(len);
+    if (copy == NULL) {
+        return error_set(err, TCK_ERR_NOMEM, "no memory for a header of %" PRIu64 " bytes", len);
+    }
+    memcpy(copy, from, len);
+    free(out->bytes);
+    *out = (struct header){copy, len};
+    return TCK_OK;
+}
+
+tck_status_t headers_of_index(struct headers *headers, const struct manifest *manifest, const void *index, uint64_t len,
+                              struct error *err)
+{
+    struct reader r = reader_of(index, len);
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        tck_status_t status = take_header(&r, manifest->files[i].bytes, &headers->of[i], err);
+        if (status != TCK_OK) {
+            return error_prefix(err, VERSION_INDEX_NAME ": %s", manifest->files[i].name);
+        }
+    }
+    return reader_done(&r) ? TCK_OK
+                           : error_set(err, TCK_ERR_CORRUPT, VERSION_INDEX_NAME ": something follows the last header");
+}
+
+void headers_without_index(const struct chunks *chunks, const struct error *why)
+{
+    log_warn("%s/" VERSION_INDEX_NAME " cannot be used, so the header of each file is read instead: %s",
+             chunks->from.path, why->text);
 }
 
 void headers_pack(const struct headers *headers, struct headers_part part, struct writer *w)

@@ -30,6 +30,11 @@ must_check tck_status_t headers_new(uint32_t count, struct headers *out, struct 
 void headers_free(struct headers *headers);
 must_check tck_status_t headers_read(struct headers *headers, struct chunks *chunks, struct headers_part part,
                                      struct error *err);
+/* The headers of all files in a row, in the order of the manifest, as .index has them. Accepts any bytes. */
+must_check tck_status_t headers_of_index(struct headers *headers, const struct manifest *manifest, const void *index,
+                                         uint64_t len, struct error *err);
+/* Logs why .index is not used. */
+void headers_without_index(const struct chunks *chunks, const struct error *why);
 /* A part's headers in a row, each behind its length. */
 void headers_pack(const struct headers *headers, struct headers_part part, struct writer *w);
 must_check tck_status_t headers_unpack(struct headers *headers, struct headers_part part, const void *data, size_t len,

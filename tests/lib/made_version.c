@@ -3,6 +3,7 @@
 #include "made_version.h"
 
 #include "base/digest.h"
+#include "base/image_check.h"
 #include "tiers/names.h"
 
 #include <fcntl.h>
@@ -80,6 +81,36 @@ void made_version_add(struct made_version *made, const struct layout *layout)
         }
     }
     qsort(manifest->files, manifest->file_count, sizeof(*manifest->files), compare_files);
+}
+
+/* Appends the header of a file to *index, and returns the new length of that. */
+static size_t append_header(int dir_fd, const struct manifest_file *file, uint8_t **index, size_t len)
+{
+    uint8_t prefix[sizeof(uint64_t)];
+    uint64_t bytes = 0;
+    int fd = openat(dir_fd, file->name, O_RDONLY);
+
+    require(fd >= 0 && pread(fd, prefix, sizeof(prefix), 0) == (ssize_t)sizeof(prefix), file->name);
+    require(image_header_bytes(prefix, sizeof(prefix), file->bytes, &bytes, NULL) == TCK_OK, file->name);
+    *index = realloc(*index, len + bytes);
+    require(*index != NULL && pread(fd, *index + len, bytes, 0) == (ssize_t)bytes, file->name);
+    close(fd);
+    return len + bytes;
+}
+
+void made_version_index(struct made_version *made)
+{
+    struct manifest_file *file = &made->manifest.index;
+    uint8_t *index = NULL;
+
+    for (uint32_t i = 0; i < made->manifest.file_count; i++) {
+        file->bytes = append_header(made->dir_fd, &made->manifest.files[i], &index, file->bytes);
+    }
+    file->crcs = calloc(chunk_count(file->bytes), sizeof(*file->crcs));
+    require(file->crcs != NULL, "no memory");
+    file->root = digest_image(index, file->bytes, file->crcs);
+    write_file(made->dir_fd, VERSION_INDEX_NAME, index, file->bytes);
+    free(index);
 }
 
 void made_version_end(struct made_version *made)

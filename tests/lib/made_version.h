@@ -15,6 +15,8 @@ struct made_version {
 void made_version_begin(struct made_version *made, const char *job_dir, struct version version, uint32_t world_size);
 /* The files of a rank, with what its records hold now; its layout is built. Ranks that share a shard hold the same. */
 void made_version_add(struct made_version *made, const struct layout *layout);
+/* Writes .index, of the files that have been added. */
+void made_version_index(struct made_version *made);
 /* Writes the manifest. */
 void made_version_end(struct made_version *made);
 

@@ -53,8 +53,8 @@ def test_what_peers_compare_with_is_installed_and_else_skipped(bench, tmp_path, 
     assert ("could not be installed" in capfd.readouterr().err) is not installed
 
 
-@pytest.mark.parametrize("source", ["snapshot", "storage", "far_storage", "restore", "replicate", "catalog", "objects",
-                                    "scale", "gpu/gpu"])
+@pytest.mark.parametrize("source", ["snapshot", "storage", "far_storage", "reshard", "restore", "replicate", "catalog",
+                                    "objects", "scale", "gpu/gpu"])
 def test_what_a_program_can_measure_alone_can_be_asked_for(bench, top, source):
     entries = re.findall(r'\{"([A-Za-z0-9_.]+)", bench_', (top / f"bench/{source}.c").read_text())
     assert entries and set(entries) <= set(bench.PROGRAMS[Path(source).name])

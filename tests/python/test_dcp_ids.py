@@ -53,12 +53,12 @@ def test_number_is_the_id_of_a_directory_here(monkeypatch, tmp_path):
     assert named(12) == named("12") == named(tmp_path / "12")
 
 
-def test_directory_of_a_part_has_the_manifest_and_its_own_files(tmp_path):
+def test_directory_of_a_part_has_the_manifest_the_index_and_its_own_files(tmp_path):
     (tmp_path / "version").mkdir()
-    for name in ("manifest.json", "shard-0.safetensors", "shard-1.safetensors"):
+    for name in (".index", "manifest.json", "shard-0.safetensors", "shard-1.safetensors"):
         (tmp_path / "version" / name).touch()
     dcp_directory.place(tmp_path / "version", tmp_path / "part", {"shard-1.safetensors"})
-    assert sorted(os.listdir(tmp_path / "part")) == ["manifest.json", "shard-1.safetensors"]
+    assert sorted(os.listdir(tmp_path / "part")) == [".index", "manifest.json", "shard-1.safetensors"]
 
 
 @pytest.mark.parametrize("checkpoint_id, number, series, home", [
@@ -95,7 +95,7 @@ def test_url_of_something_else_is_refused():
 # ---- the directory
 
 
-def version(tmp_path, step, files=("shard-1.safetensors", "shard-2.safetensors")):
+def version(tmp_path, step, files=("shard-1.safetensors", "shard-2.safetensors", ".index")):
     directory = tmp_path / f"v{step}"
     directory.mkdir()
     for name in files:

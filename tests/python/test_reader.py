@@ -106,8 +106,20 @@ def test_a_damaged_chunk_is_an_error(tmp_path, site):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    with pytest.raises(tierckpt.CorruptError, match=f"{file.name}: chunk 0"):
-        tierckpt.open_published(site.config)
+    with tierckpt.open_published(site.config) as version:
+        with pytest.raises(tierckpt.CorruptError, match=f"{file.name}: chunk 0"):
+            version.read(version.keys[0])
+
+
+@pytest.mark.parametrize("harm", [lambda index: index.write_bytes(b"?" + index.read_bytes()[1:]),
+                                  lambda index: index.unlink()], ids=["damaged", "missing"])
+def test_without_an_index_that_is_whole_the_header_of_each_file_counts(tmp_path, site, harm):
+    state = publish(tmp_path, site)
+    index, = (site.dir / "save" / "test").glob("v*/.index")
+    harm(index)
+    with tierckpt.open_published(site.config) as version:
+        for key, tensor in state.items():
+            assert torch.equal(version.read(key), tensor), key
 
 
 class Tied(torch.nn.Module):

@@ -97,6 +97,23 @@ def test_what_does_not_fit_is_refused_and_nothing_changed(tmp_path, site, argume
         assert set(rows) == {0.0} and own == [number, number] and value == {"rank": number}
 
 
+def published_index(site):
+    index, = site.dir.glob("save/test/v*/.index")
+    return index
+
+
+def test_with_a_damaged_index_the_files_count(tmp_path, site):
+    run(tmp_path, "test_reshard:save_ruled", world=2, config=site.config)
+    damaged = bytearray(published_index(site).read_bytes())
+    damaged[200] ^= 1
+    published_index(site).write_bytes(damaged)
+    ranks = run(tmp_path, "test_reshard:load_ruled", world=3, config=site.config)
+    assert_rows(ranks)
+    assert all(by_library for *_, by_library, _ in ranks)
+    lines = [line for *_, lines in ranks for line in lines]
+    assert any(f"{published_index(site)} cannot be used" in line for line in lines), lines
+
+
 # ---- rules by which the library reshards
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("tierckpt")
 
 _T = TypeVar("_T")
 
-_MANIFEST, _METADATA = "manifest.json", ".metadata"
+_MANIFEST, _METADATA, _INDEX = "manifest.json", ".metadata", ".index"
 _OF_VERSION = b".safetensors"  # in the names of the files that a .metadata of ours lists
 _AT_FDCWD, _EXCHANGE = -100, 2
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -118,9 +118,9 @@ def _refresh(directory: Path) -> None:
 
 
 def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: Container[str] | None = None) -> None:
-    """Makes the directory `path` of the files of a version, or of its manifest and `only` these of its files. Raises
-    IoError if it cannot be made, ConfigError if it is on another file system. That the one which it replaces cannot be
-    deleted is a warning: the checkpoint is there."""
+    """Makes the directory `path` of the files of a version, or of its manifest, its index and `only` these of its
+    files. Raises IoError if it cannot be made, ConfigError if it is on another file system. That the one which it
+    replaces cannot be deleted is a warning: the checkpoint is there."""
     target = Path(os.path.realpath(path))  # a link stays, and its target is the directory
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def place(version: str | os.PathLike[str], path: str | os.PathLike[str], only: C
         made.mkdir()
         try:
             for file in sorted(Path(version).iterdir()):
-                if only is None or file.name == _MANIFEST or file.name in only:
+                if only is None or file.name in (_MANIFEST, _INDEX) or file.name in only:
                     os.link(file, made / file.name, follow_symlinks=False)
             _sync(made)
             _put(made, target)
@@ -222,7 +222,7 @@ def _is_foreign(name: str) -> bool:
 
 
 def _is_part_of_a_checkpoint(name: str) -> bool:
-    return name in (_MANIFEST, _METADATA) or name.endswith(".distcp") or \
+    return name in (_MANIFEST, _METADATA, _INDEX) or name.endswith(".distcp") or \
         (name.startswith("shard-") and name.endswith(".safetensors"))
 
 

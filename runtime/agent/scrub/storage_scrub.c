@@ -44,15 +44,19 @@ static void next_version(struct storage_scrub *ss)
     ss->chunk = 0;
 }
 
-/* .metadata comes after the files of shards. */
+/* .metadata and .index come after the files of shards. */
 static uint32_t file_count(const struct storage_scrub *ss)
 {
-    return ss->manifest.file_count + (ss->manifest.metadata.bytes > 0);
+    return ss->manifest.file_count + (ss->manifest.metadata.bytes > 0) + (ss->manifest.index.bytes > 0);
 }
 
 static const struct manifest_file *file_at(const struct storage_scrub *ss, uint32_t file)
 {
-    return file < ss->manifest.file_count ? &ss->manifest.files[file] : &ss->manifest.metadata;
+    if (file < ss->manifest.file_count) {
+        return &ss->manifest.files[file];
+    }
+    bool first = file == ss->manifest.file_count;
+    return first && ss->manifest.metadata.bytes > 0 ? &ss->manifest.metadata : &ss->manifest.index;
 }
 
 static bool is_of_shard(const struct storage_scrub *ss, uint32_t file)
@@ -64,7 +68,7 @@ static bool is_mine(const struct storage_scrub *ss, uint32_t file)
 {
     const struct term_context *tc = *ss->needs.term;
     if (!is_of_shard(ss, file)) {
-        file = 0; /* one node checks it: that of the first shard */
+        file = 0; /* one node checks them: that of the first shard */
     }
     uint32_t local_shard = tc != NULL ? term_context_shard(tc, ss->manifest.files[file].shard) : NONE32;
     return local_shard != NONE32 && tc->shards[local_shard].drains_here;
@@ -255,8 +259,11 @@ static void repair_done(void *ctx, bool canceled)
 static bool repair(struct storage_scrub *ss)
 {
     if (!is_of_shard(ss, ss->file)) {
-        log_error("the file stays damaged: PyTorch and torchtitan cannot open this version without Tierckpt, which can "
-                  "still restore it");
+        bool index = file_at(ss, ss->file) == &ss->manifest.index;
+        log_error("the file stays damaged: %s",
+                  index ? "readers of this version open each of its files instead"
+                        : "PyTorch and torchtitan cannot open this version without Tierckpt, which can still restore "
+                          "it");
         return false;
     }
     ss->image = ss->which.from_second ? NULL : same_in_memory(ss);

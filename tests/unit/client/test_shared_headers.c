@@ -11,8 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RANKS 3 /* that read */
-#define SAVED 8 /* ranks that have saved, each a file */
+#define RANKS 3    /* that read */
+#define SAVED 8    /* ranks that have saved, each a file */
+#define MANY  2560 /* so that their headers are RANKS chunks */
 #define COLS  64
 
 static char root[64];
@@ -72,6 +73,8 @@ static void run_all(void)
     pthread_barrier_destroy(&barrier);
 }
 
+static bool indexed; /* versions are published with .index */
+
 /* A version of SAVED ranks; file by file, each with rows of its own. */
 static void publish(uint64_t step, uint32_t saved)
 {
@@ -91,6 +94,9 @@ static void publish(uint64_t step, uint32_t saved)
         cr_assert_eq(layout_build(&layout, r, saved, NULL), TCK_OK);
         made_version_add(&made, &layout);
         layout_free(&layout);
+    }
+    if (indexed) {
+        made_version_index(&made);
     }
     made_version_end(&made);
 }
@@ -247,6 +253,118 @@ Test(shared_headers, files_that_others_read_are_not_looked_at)
     cr_assert_not_null(strstr(err.text, name), "%s", err.text);
     cr_assert_eq(published_begin(&config, (struct version){1, 7}, true, &ranks[0].published, &err), TCK_OK, "%s",
                  err.text);
+}
+
+/* ---- .index ---------------------------------------------------------------------------------------------------- */
+
+static const char *index_path(void)
+{
+    static char path[200];
+    snprintf(path, sizeof(path), "%s/job/v000000000007.t1/" VERSION_INDEX_NAME, root);
+    return path;
+}
+
+static uint64_t index_bytes(void)
+{
+    return ranks[0].published->found.manifest.index.bytes;
+}
+
+Test(shared_headers, with_an_index_no_file_is_opened_and_the_index_is_read_by_one_rank)
+{
+    indexed = true;
+    publish(7, SAVED);
+    run_all();
+    assert_tables(SAVED);
+    cr_assert_eq(bytes_read(), index_bytes());
+    cr_assert_gt(index_bytes(), 0);
+}
+
+/* Each rank reads the chunks whose number is its own modulo RANKS, and of a file that has more chunks than one is what
+ * is joined what was written. */
+Test(shared_headers, an_index_of_several_chunks_is_shared_out)
+{
+    indexed = true;
+    publish(7, MANY);
+    run_all();
+    assert_tables(MANY);
+    cr_assert_eq(chunk_count(index_bytes()), RANKS);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        cr_assert_eq(ranks[r].published->chunks.read_bytes, chunk_size(index_bytes(), r));
+    }
+}
+
+Test(shared_headers, a_damaged_index_is_not_used_and_the_files_are_read)
+{
+    indexed = true;
+    publish(7, SAVED);
+    FILE *file = fopen(index_path(), "r+");
+    cr_assert_not_null(file);
+    cr_assert_eq(fseek(file, 2000, SEEK_SET), 0);
+    cr_assert_eq(fputc('?', file), '?');
+    fclose(file);
+    run_all();
+    assert_tables(SAVED);
+    cr_assert_eq(bytes_read(), index_bytes() + bytes_of_all_files());
+}
+
+Test(shared_headers, a_missing_index_is_not_used_and_the_files_are_read)
+{
+    indexed = true;
+    publish(7, SAVED);
+    cr_assert_eq(remove(index_path()), 0);
+    run_all();
+    assert_tables(SAVED);
+    cr_assert_eq(bytes_read(), index_bytes() + bytes_of_all_files());
+}
+
+/* Another version's, or one made by a program with an error: its digests are those in the manifest, and it is of no
+ * use. */
+Test(shared_headers, an_index_that_does_not_fit_the_files_is_not_used)
+{
+    struct made_version made;
+    struct layout layout = {0};
+    char job[80];
+    static uint32_t data[COLS];
+    tck_record_t record = {.struct_size = sizeof(record), .key = "rows", .dtype = TCK_U32, .ndim = 2, .addr = data};
+    snprintf(job, sizeof(job), "%s/job", root);
+    record.global_shape[0] = record.local_shape[0] = 1;
+    record.global_shape[1] = record.local_shape[1] = COLS;
+    made_version_begin(&made, job, (struct version){1, 7}, 1);
+    cr_assert_eq(layout_add(&layout, &record, NULL, NULL), TCK_OK);
+    cr_assert_eq(layout_build(&layout, 0, 1, NULL), TCK_OK);
+    made_version_add(&made, &layout);
+    made_version_index(&made);
+    made.manifest.index.bytes -= 8; /* cut */
+    uint8_t *index = calloc(1, made.manifest.index.bytes);
+    FILE *file = fopen(index_path(), "r+");
+    cr_assert_eq(fread(index, 1, made.manifest.index.bytes, file), made.manifest.index.bytes);
+    cr_assert_eq(ftruncate(fileno(file), (off_t)made.manifest.index.bytes), 0);
+    fclose(file);
+    made.manifest.index.root = digest_image(index, made.manifest.index.bytes, made.manifest.index.crcs);
+    free(index);
+    made_version_end(&made);
+    layout_free(&layout);
+    run_all();
+    assert_tables(1);
+    cr_assert_eq(bytes_read(), index_bytes() + bytes_of_all_files());
+}
+
+/* As if load_dir had a copy of an older release that only one of them sees. */
+Test(shared_headers, an_index_that_one_rank_lacks_is_used_by_none)
+{
+    indexed = true;
+    publish(7, SAVED);
+    indexed = false;
+    publish(8, SAVED);
+    ranks[1].version = 8;
+    run_all();
+    for (uint32_t r = 0; r < RANKS; r++) {
+        size_t count = 0;
+        cr_assert_eq(ranks[r].status, TCK_OK, "%s", ranks[r].err.text);
+        (void)table_find(&ranks[r].published->table, "rows", &count);
+        cr_assert_eq(count, SAVED);
+    }
+    cr_assert_eq(bytes_read(), index_bytes() + bytes_of_all_files());
 }
 
 /* ---- the bytes between ranks ----------------------------------------------------------------------------------- */

@@ -112,19 +112,24 @@ Test(manifest, survives_a_round_trip)
     free(text);
 }
 
-Test(manifest, names_the_metadata_of_a_version_that_has_it)
+Test(manifest, names_the_metadata_and_the_index_of_a_version_that_has_them)
 {
     struct error err = {0};
     struct manifest got, want = sample();
     char *text;
     size_t len;
     want.metadata = sample_file(0, 300);
+    want.index = sample_file(1, 5 * CHUNK_BYTES);
     cr_assert_eq(manifest_print(&want, &text, &len, &err), TCK_OK, "%s", err.text);
     cr_assert_eq(manifest_parse(text, len, &got, &err), TCK_OK, "%s", err.text);
     cr_assert_str_eq(got.metadata.name, METADATA_NAME);
     cr_assert_eq(got.metadata.bytes, 300);
     cr_assert_eq(got.metadata.crcs[0], want.metadata.crcs[0]);
     cr_assert(hash128_is(got.metadata.root, want.metadata.root));
+    cr_assert_str_eq(got.index.name, VERSION_INDEX_NAME);
+    cr_assert_eq(got.index.bytes, 5 * CHUNK_BYTES);
+    cr_assert_arr_eq(got.index.crcs, want.index.crcs, 5 * sizeof(uint32_t));
+    cr_assert(manifest_has_name(&got, VERSION_INDEX_NAME) && manifest_has_name(&got, METADATA_NAME));
     manifest_free(&got);
     manifest_free(&want);
     free(text);

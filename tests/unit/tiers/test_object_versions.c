@@ -3,6 +3,7 @@
  * twice, and with other starts in between. */
 #include "objects_rig.h"
 
+#include "base/image_check.h"
 #include "base/layout.h"
 #include "base/record.h"
 
@@ -272,6 +273,33 @@ Test(versions, the_metadata_blob_is_an_object_that_the_manifest_describes)
     memory_store_damage(objects_store, objects_key(one, METADATA_NAME), 3);
     cr_assert_eq(verify(one), TCK_ERR_CORRUPT);
     cr_assert_not_null(strstr(objects_err.text, METADATA_NAME), "%s", objects_err.text);
+    item_free(&item);
+}
+
+Test(versions, the_headers_are_an_object_that_the_manifest_describes)
+{
+    struct tier_item item = item_with_metadata(one);
+    struct manifest_file file = {.shard = item.shard, .bytes = item.image_bytes, .root = item.root, .crcs = item.crcs};
+    struct manifest manifest = {.job = OBJECTS_JOB, .version = one, .world_size = 1, .file_count = 1, .files = &file};
+    const struct publish_ask ask = {.manifest = &manifest, .term = term};
+    char *text = NULL;
+    size_t len = 0;
+    uint64_t header = 0;
+    manifest_file_name(file.shard, file.name);
+    expect(objects_wait(persistent_put(tier, &item, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    expect(objects_wait(persistent_publish(tier, &ask, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    objects_settle();
+    cr_assert_eq(image_header_bytes(item.image, item.image_bytes, item.image_bytes, &header, NULL), TCK_OK);
+    cr_assert_eq(objects_store->ops->get(objects_store, NULL, objects_key(one, VERSION_INDEX_NAME), 1 << 20, &text,
+                                         &len, &objects_err),
+                 TCK_OK, "%s", objects_err.text);
+    cr_assert_eq(len, header);
+    cr_assert_arr_eq(text, item.image, len);
+    free(text);
+    cr_assert_eq(verify(one), TCK_OK, "%s", objects_err.text);
+    memory_store_damage(objects_store, objects_key(one, VERSION_INDEX_NAME), 3);
+    cr_assert_eq(verify(one), TCK_ERR_CORRUPT);
+    cr_assert_not_null(strstr(objects_err.text, VERSION_INDEX_NAME), "%s", objects_err.text);
     item_free(&item);
 }
 

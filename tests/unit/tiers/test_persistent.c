@@ -3,6 +3,7 @@
  * not touched. */
 #include "tiers/persistent.h"
 
+#include "base/image_check.h"
 #include "base/layout.h"
 #include "tiers/safe_fs.h"
 
@@ -1163,6 +1164,115 @@ Test(persistent, prune_leaves_a_version_whole_in_which_somebody_else_has_put_met
     write_file(version_path((struct version){1, 1}, METADATA_NAME), "mine");
     cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_ERR_DENIED);
     cr_assert(exists(shard_path((struct version){1, 1})));
+}
+
+/* ---- .index ---------------------------------------------------------------------------------------------------- */
+
+static struct manifest published_manifest(struct version version)
+{
+    struct published which = {.version = version};
+    struct manifest manifest;
+    struct error err = {0};
+    cr_assert_eq(persistent_manifest(tier, &which, &manifest, &err), TCK_OK, "%s", err.text);
+    return manifest;
+}
+
+/* Asserts that .index of the version begins as its only file does, and is as long as the header of that. */
+static void assert_has_index(struct version version)
+{
+    struct manifest manifest = published_manifest(version);
+    uint64_t bytes = manifest.index.bytes, header = 0;
+    cr_assert_gt(bytes, 0);
+    uint8_t *index = malloc(bytes), *file = malloc(bytes);
+    FILE *from = fopen(version_path(version, VERSION_INDEX_NAME), "r");
+    cr_assert_not_null(from);
+    cr_assert_eq(fread(index, 1, bytes, from), bytes);
+    cr_assert_eq(fgetc(from), EOF);
+    fclose(from);
+    from = fopen(shard_path(version), "r");
+    cr_assert_eq(fread(file, 1, bytes, from), bytes);
+    fclose(from);
+    cr_assert_eq(image_header_bytes(file, bytes, manifest.files[0].bytes, &header, NULL), TCK_OK);
+    cr_assert_eq(header, bytes);
+    cr_assert_arr_eq(index, file, bytes);
+    free(index);
+    free(file);
+    manifest_free(&manifest);
+}
+
+Test(persistent, publishes_an_index_of_the_headers)
+{
+    struct published which = {.version = {1, 1}};
+    struct error err = {0};
+    make_version_with_metadata(which.version, METADATA);
+    assert_has_index(which.version);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
+}
+
+/* Publishes an item whose file has been damaged in its header since it was put. Returns the size of .index. */
+static uint64_t index_of_damaged(struct version version)
+{
+    struct tier_item item = item_with_metadata(version, METADATA);
+    char name[MANIFEST_FILE_NAME];
+    cr_assert_eq(put(&item).code, TCK_OK);
+    manifest_file_name(item.shard, name);
+    flip_byte(path_of("a/b/save/" JOB "/stage/%" PRIu64 "-%" PRIu64 "/%s", version.term, version.step, name), 100);
+    cr_assert_eq(publish(&item, 1).code, TCK_OK);
+    struct manifest manifest = published_manifest(version);
+    uint64_t bytes = manifest.index.bytes;
+    manifest_free(&manifest);
+    free_item(&item);
+    return bytes;
+}
+
+/* The headers in it would be wrong. */
+Test(persistent, a_header_that_is_damaged_at_the_publish_gives_no_index)
+{
+    cr_assert_eq(index_of_damaged((struct version){1, 1}), 0);
+    cr_assert_not(exists(version_path((struct version){1, 1}, VERSION_INDEX_NAME)));
+    make_version_with_metadata((struct version){1, 2}, METADATA);
+    assert_has_index((struct version){1, 2});
+}
+
+/* Headers are those of the layout, so the file is not read for them, and its damage makes no difference. */
+Test(persistent, the_headers_of_a_layout_are_read_once)
+{
+    make_version_with_metadata((struct version){1, 1}, METADATA);
+    cr_assert_gt(index_of_damaged((struct version){1, 2}), 0);
+    reopen_tier();
+    cr_assert_eq(index_of_damaged((struct version){1, 3}), 0);
+}
+
+Test(persistent, what_is_no_image_is_published_without_an_index)
+{
+    struct manifest manifest;
+    make_version((struct version){1, 1});
+    manifest = published_manifest((struct version){1, 1});
+    cr_assert_eq(manifest.index.bytes, 0);
+    manifest_free(&manifest);
+    cr_assert_not(exists(version_path((struct version){1, 1}, VERSION_INDEX_NAME)));
+}
+
+Test(persistent, verify_finds_damage_to_the_index_and_the_version_can_still_be_loaded)
+{
+    struct published which = {.version = {1, 1}};
+    struct error err = {0};
+    make_version_with_metadata(which.version, METADATA);
+    flip_byte(version_path(which.version, VERSION_INDEX_NAME), 3);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_CORRUPT);
+    cr_assert(text_has(&err, VERSION_INDEX_NAME), "%s", err.text);
+    cr_assert_eq(unlink(version_path(which.version, VERSION_INDEX_NAME)), 0);
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_ERR_NOENT);
+    cr_assert(text_has(&err, VERSION_INDEX_NAME), "%s", err.text);
+    cr_assert_eq(listed(NULL), 1);
+}
+
+Test(persistent, the_index_is_deleted_with_its_version)
+{
+    make_version_with_metadata((struct version){1, 1}, METADATA);
+    make_version((struct version){1, 2});
+    cr_assert_eq(persistent_prune(tier, 1, VERSION_NONE, false, NULL, NULL, NULL), TCK_OK);
+    cr_assert_not(exists(version_path((struct version){1, 1}, "")));
 }
 
 /* ---- retention ------------------------------------------------------------------------------------------------- */
