@@ -78,8 +78,10 @@ static struct storage *storage_open(const struct bench *bench)
     struct storage *s = bench_alloc(sizeof(*s));
     struct error err = {0};
     char text[2 * CONFIG_PATH];
-    snprintf(text, sizeof(text),
-             "{\"job\":\"bench\",\"save_dir\":\"%s\",\"max_ckpt_num\":0,\"storage_verify\":\"off\"}", bench->dir);
+    snprintf(
+        text, sizeof(text),
+        "{\"job\":\"bench\",\"save_dir\":\"%s\",\"max_ckpt_num\":0,\"storage_verify\":\"off\",\"storage_clone\":0}",
+        bench->dir);
     bench_check(config_load(NULL, text, &s->config, &err), &err, "configuration");
     bench_check(loop_new(&s->loop, &err), &err, "loop");
     bench_check(pool_new(s->loop, THREADS, &s->pool, &err), &err, "pool");

@@ -172,6 +172,15 @@ must_check tck_status_t persistent_put(struct persistent *p, const struct tier_i
                                        void *ctx, struct error *err);
 /* Puts that were throttled ask again. */
 void persistent_resume(struct persistent *p);
+/* Whether files in save_dir share blocks with those of the last published version where nothing has changed. */
+enum clones_state {
+    CLONES_OFF,     /* that is configured, or save_dir is no directory */
+    CLONES_UNKNOWN, /* nothing was put yet */
+    CLONES_WORK,
+    CLONES_REFUSED, /* the file system cannot */
+};
+/* why_out: why the last file was written as a whole; "": it was not, or that is not known. */
+enum clones_state persistent_clones(const struct persistent *p, const char **why_out);
 /* Called by the coordinator when all shards of the version are in the stage: checks that each file exists with its
  * size, writes the manifest, syncs, publishes by rename, syncs the directory, calls done, and then applies
  * max_ckpt_num. TCK_ERR_DENIED once a higher term than the coordinator's is claimed; the version itself may be of an

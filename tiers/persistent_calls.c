@@ -3,6 +3,7 @@
 #include "tiers/persistent_impl.h"
 
 #include "base/clock.h"
+#include "tiers/clone_past.h"
 #include "tiers/object_kept.h"
 #include <stdlib.h>
 
@@ -36,6 +37,7 @@ void persistent_unref(struct persistent *p)
         return;
     }
     free(p->index.bytes);
+    clone_past_free(p->clones.past);
     kept_free(p->kept); /* their uploads are aborted by the next term's coordinator */
     audit_free(p->audit);
     folder_close(&p->second);

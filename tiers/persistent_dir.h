@@ -5,6 +5,8 @@
 
 #include "tiers/persistent_impl.h"
 
+struct clone_put;
+
 /* ---- persistent_open.c ----------------------------------------------------------------------------------------- */
 
 /* Finds or makes save_dir, the job's directory and its marker; or finds them to read. */
@@ -49,10 +51,16 @@ must_check tck_status_t dir_copy(struct persistent *p, const struct copy_source 
 
 /* ---- persistent_file.c ----------------------------------------------------------------------------------------- */
 
-/* Writes one shard file, in the pool and by uring.h. dir_fd is the caller's and must stay open until done. The file
- * gets its name only when it is whole and synced. */
-must_check tck_status_t dir_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
-                                       tier_done_fn *done, void *ctx, struct error *err);
+/* A file to be written. Directory and clone are the caller's until done. */
+struct file_to_write {
+    int dir_fd;
+    const char *name;
+    const struct tier_item *item;
+    struct clone_put *clone; /* what it may share; NULL: nothing */
+};
+/* Writes one shard file, in the pool and by uring.h. It gets its name only when it is whole and synced. */
+must_check tck_status_t dir_write_file(struct persistent *p, const struct file_to_write *file, tier_done_fn *done,
+                                       void *ctx, struct error *err);
 /* Fills item's image and the crcs of what was read; comparing them with the manifest is the caller's. A file of another
  * size than item's is TCK_ERR_CORRUPT. */
 must_check tck_status_t dir_read_file(struct persistent *p, int dir_fd, const char *name, struct tier_item *item,

@@ -7,6 +7,9 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/same_chunks.h"
+#include "tiers/clone_choice.h"
+#include "tiers/clone_put.h"
 #include "tiers/read_back.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +38,7 @@ struct file_write {
     uint64_t epoch;
     tier_done_fn *done;
     void *ctx;
+    struct clone_put *clone; /* NULL: it shares nothing */
     int dir_fd, fd;
     bool direct; /* without the page cache: it may be read back before it is synced */
     char name[MANIFEST_FILE_NAME], part[BENEATH_NAME_MAX + 1];
@@ -50,17 +54,35 @@ static bool is_given_up(const struct file_write *op)
     return op->epoch != atomic_load(&op->p->epoch);
 }
 
-/* Allocating first detects a full disk before the transfer, and avoids fragmentation. */
-static tck_status_t allocate(int fd, const char *name, uint64_t bytes, struct error *err)
+static tck_status_t allocate_range(int fd, const char *name, uint64_t begin, uint64_t bytes, struct error *err)
 {
     int rc;
     do {
-        rc = failpoint_fails(shard, allocate) ? -1 : fallocate(fd, 0, 0, (off_t)bytes);
+        rc = failpoint_fails(shard, allocate) ? -1 : fallocate(fd, 0, (off_t)begin, (off_t)bytes);
     } while (rc < 0 && errno == EINTR);
     if (rc < 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
         return error_set(err, status_of_errno(errno), "%s: allocate %" PRIu64 " bytes: %m", name, bytes);
     }
     return TCK_OK;
+}
+
+/* What is to be written. Allocating first detects a full disk before the transfer, and avoids fragmentation. */
+static tck_status_t allocate(struct file_write *op)
+{
+    const uint8_t *shared = clone_put_shared(op->clone);
+    uint64_t bytes = op->item->image_bytes;
+    uint32_t chunks = chunk_count(bytes);
+    if (shared == NULL) {
+        return allocate_range(op->fd, op->name, 0, bytes, &op->outcome);
+    }
+    tck_status_t status = TCK_OK;
+    struct chunk_run run = chunk_run_next(shared, chunks, 0, false);
+    while (run.count > 0 && status == TCK_OK) {
+        uint64_t begin = (uint64_t)run.first * CHUNK_BYTES, most = (uint64_t)run.count * CHUNK_BYTES;
+        status = allocate_range(op->fd, op->name, begin, most < bytes - begin ? most : bytes - begin, &op->outcome);
+        run = chunk_run_next(shared, chunks, run.first + run.count, false);
+    }
+    return status;
 }
 
 /* Some file systems accept O_DIRECT and use the page cache nevertheless: ext4 with data=journal, for example. Linux 6.1
@@ -91,7 +113,10 @@ static void write_open(void *ctx)
     if (status == TCK_OK) {
         int has = fcntl(op->fd, F_GETFL);
         op->direct = has >= 0 && (has & O_DIRECT) != 0 && !denies_direct(op->fd);
-        status = allocate(op->fd, op->name, op->item->image_bytes, &op->outcome);
+        if (op->clone != NULL) {
+            clone_put_share(op->clone, op->p, op->fd, op->name);
+        }
+        status = allocate(op);
     }
     progress_end(op->item->progress);
     op->outcome.code = status;
@@ -114,6 +139,9 @@ static void close_and_name(struct file_write *op)
     if (outcome->code == TCK_OK && safe_fs_rename(op->dir_fd, op->part, op->name, outcome) == TCK_OK) {
         failpoint(shard, named);
         outcome->code = safe_fs_sync(op->dir_fd, outcome);
+        if (outcome->code == TCK_OK && op->clone != NULL) {
+            clone_put_named(op->clone, op->dir_fd, op->name);
+        }
         return;
     }
     struct error why = {0};
@@ -220,6 +248,21 @@ void dir_resume(struct persistent *p)
     }
 }
 
+/* What is shared is not written, but read back like the rest. */
+static void write_shared(struct file_write *op)
+{
+    const uint8_t *shared = clone_put_shared(op->clone);
+    const struct tier_pace *pace = &op->p->pace;
+    for (uint32_t i = 0; shared != NULL && op->back != NULL && i < chunk_count(op->item->image_bytes); i++) {
+        if (bit_is_set(shared, i)) {
+            read_back_written(op->back, i);
+        }
+    }
+    if (shared != NULL && pace->less != NULL) {
+        pace->less(pace->ctx, clone_put_bytes(op->clone));
+    }
+}
+
 static tck_status_t write_begin(struct file_write *op, struct error *err)
 {
     const struct read_back_setup back = {.p = op->p,
@@ -240,7 +283,8 @@ static tck_status_t write_begin(struct file_write *op, struct error *err)
                                        .progress = op->item->progress,
                                        .part = write_moved,
                                        .take = write_take,
-                                       .done = write_ended};
+                                       .done = write_ended,
+                                       .skip = clone_put_shared(op->clone)};
     tck_status_t status = TCK_OK;
     if (op->p->config->storage_verify == SWITCH_ON) {
         status = read_back_new(&back, &op->back, err);
@@ -248,6 +292,9 @@ static tck_status_t write_begin(struct file_write *op, struct error *err)
     if (status == TCK_OK) {
         status = uring_start(op->p->uring, &ask, err);
         op->writing = status == TCK_OK;
+    }
+    if (status == TCK_OK) {
+        write_shared(op);
     }
     return status;
 }
@@ -269,25 +316,26 @@ static void write_opened(void *ctx, bool canceled)
     }
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the file, its content, and the callback */
-tck_status_t dir_write_file(struct persistent *p, int dir_fd, const char *name, const struct tier_item *item,
-                            tier_done_fn *done, void *ctx, struct error *err)
+tck_status_t dir_write_file(struct persistent *p, const struct file_to_write *file, tier_done_fn *done, void *ctx,
+                            struct error *err)
 {
+    const struct tier_item *item = file->item;
     uint32_t chunks = chunk_count(item->image_bytes);
     struct file_write *op = calloc(1, sizeof(*op) + chunks * sizeof(op->crcs[0]));
     if (op == NULL) {
-        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a write", name);
+        return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a write", file->name);
     }
-    *op = (struct file_write){.p = p, .own = *item, .done = done, .ctx = ctx, .dir_fd = dir_fd, .fd = -1};
+    *op = (struct file_write){
+        .p = p, .own = *item, .done = done, .ctx = ctx, .clone = file->clone, .dir_fd = file->dir_fd, .fd = -1};
     memcpy(op->crcs, item->crcs, chunks * sizeof(op->crcs[0]));
     op->own.crcs = op->crcs;
     op->item = &op->own;
     op->epoch = atomic_load(&p->epoch);
-    snprintf(op->name, sizeof(op->name), "%s", name);
+    snprintf(op->name, sizeof(op->name), "%s", file->name);
     tck_status_t status = pool_submit(p->pool, write_open, write_opened, op);
     if (status != TCK_OK) {
         free(op);
-        return error_set(err, status, "%s: start a write", name);
+        return error_set(err, status, "%s: start a write", file->name);
     }
     persistent_ref(p);
     return TCK_OK;

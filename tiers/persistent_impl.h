@@ -3,7 +3,8 @@
  * persistent_calls.c, term_*.c, persistent_publish.c, persistent_list.c, persistent_get.c, persistent_prune.c,
  * persistent_second.c, survey_second.c, persistent_metadata.c, persistent_index.c, persistent_beside.c, archive.c. A
  * directory: persistent_open.c (directories, marker), persistent_stage.c, term_file.c, persistent_delete.c,
- * persistent_sweep.c, persistent_repair.c, persistent_file.c (one file's bytes), persistent_copy.c, read_back.c. */
+ * persistent_sweep.c, persistent_repair.c, persistent_file.c (one file's bytes), clone_put.c (blocks that it shares),
+ * persistent_copy.c, read_back.c. */
 #ifndef TCK_TIERS_PERSISTENT_IMPL_H
 #define TCK_TIERS_PERSISTENT_IMPL_H
 
@@ -18,6 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct clone_past;
 struct kept_put;
 struct version_look;
 struct published_chunk;
@@ -86,12 +88,19 @@ struct read_back_buffers {
     uint32_t made, users;
 };
 
+/* What puts into a directory share (clone_put.h). */
+struct clones {
+    enum clones_state state; /* CLONES_OFF is not used */
+    struct error why;        /* why the last file that could have shared blocks does not; code TCK_OK: it does */
+    struct clone_past *past;
+};
+
 #define DIR_MODE  0755 /* of directories that the configuration names */
 #define STAGE_DIR "stage"
 #define TRASH_DIR "trash"
 
-/* uring, throttled, kept, read_back, and the members from refs on, change in the loop's thread only; the rest is set
- * once and read by pool threads, too. */
+/* uring, throttled, kept, clones, read_back, and the members from refs on, change in the loop's thread only; the rest
+ * is set once and read by pool threads, too. */
 struct persistent {
     const struct persistent_ops *ops; /* of save_dir */
     struct persistent *terms;         /* whose terms count: itself, or in an archive the tier of save_dir */
@@ -103,6 +112,7 @@ struct persistent {
     struct pool *transfers;     /* threads for a store of objects; NULL: none is used, or no loop */
     struct transfer *throttled; /* those that wait for persistent_resume */
     struct kept_put *kept;      /* of puts that have ended, so that nothing is sent twice */
+    struct clones clones;
     struct read_back_buffers read_back;
     pthread_mutex_t puts_lock;
     pthread_mutex_t versions_lock; /* of a store of objects: held while one is swept or gets its manifest */

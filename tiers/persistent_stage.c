@@ -5,6 +5,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "tiers/clone_put.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct put {
     uint64_t epoch; /* of its beginning: once p's differs, this put is given up */
     tier_done_fn *done;
     void *ctx;
+    struct clone_put *clone; /* NULL: its file shares nothing */
     int stage_fd;
     char name[MANIFEST_FILE_NAME];
     char what[WHAT_BYTES]; /* path below the job directory */
@@ -44,6 +46,10 @@ static void put_ended(void *ctx, bool canceled)
     if (canceled) {
         put_end(op);
     }
+    if (op->item.shared != NULL) {
+        *op->item.shared = clone_put_bytes(op->clone);
+    }
+    clone_put_end(op->p, op->clone);
     op->done(op->ctx, &op->outcome);
     persistent_unref(op->p);
     free(op);
@@ -76,6 +82,9 @@ tck_status_t stage_make(const struct persistent *p, struct version version, int 
 static void put_prepare(void *ctx)
 {
     struct put *op = ctx;
+    if (op->clone != NULL) {
+        clone_put_digest(op->clone, op->p, op->epoch);
+    }
     progress_begin(op->item.progress);
     op->outcome.code = dir_open_to_publish(op->p, &op->outcome);
     if (op->outcome.code == TCK_OK) {
@@ -83,6 +92,9 @@ static void put_prepare(void *ctx)
     }
     if (op->outcome.code == TCK_OK) {
         op->outcome.code = stage_make(op->p, op->item.version, &op->stage_fd, &op->outcome);
+    }
+    if (op->outcome.code == TCK_OK && op->clone != NULL) {
+        clone_put_try(op->clone, op->stage_fd, op->name);
     }
     progress_end(op->item.progress);
     failpoint(stage, made);
@@ -124,9 +136,35 @@ static void put_metadata_done(void *ctx, bool canceled)
     put_finish(op);
 }
 
+static void put_written(void *ctx, const struct error *outcome);
+
+static tck_status_t put_write(struct put *op)
+{
+    const struct file_to_write file = {op->stage_fd, op->name, &op->item, op->clone};
+    return dir_write_file(op->p, &file, put_written, op, &op->outcome);
+}
+
+/* Once more, if it may have failed because of what its file shared. */
+static bool put_again(struct put *op, const struct error *outcome)
+{
+    const struct tier_pace *pace = &op->p->pace;
+    uint64_t shared = clone_put_bytes(op->clone);
+    if (op->p->closing || put_is_given_up(op) || !clone_put_again(op->clone, outcome)) {
+        return false;
+    }
+    if (pace->more != NULL) {
+        pace->more(pace->ctx, shared);
+    }
+    op->outcome = (struct error){0};
+    return put_write(op) == TCK_OK;
+}
+
 static void put_written(void *ctx, const struct error *outcome)
 {
     struct put *op = ctx;
+    if (put_again(op, outcome)) {
+        return;
+    }
     op->outcome = *outcome;
     if (outcome->code == TCK_OK && !op->p->closing) {
         tck_status_t status = pool_submit(op->p->pool, put_metadata_work, put_metadata_done, op);
@@ -148,7 +186,7 @@ static void put_prepared(void *ctx, bool canceled)
         status = error_set(&op->outcome, TCK_ERR_CANCELED, "given up, or the persistent tier is closing");
     }
     if (status == TCK_OK) {
-        status = dir_write_file(p, op->stage_fd, op->name, &op->item, put_written, op, &op->outcome);
+        status = put_write(op);
     }
     if (status != TCK_OK) {
         put_finish(op);
@@ -168,9 +206,11 @@ tck_status_t dir_put(struct persistent *p, const struct tier_item *item, tier_do
     manifest_file_name(item->shard, op->name);
     stage_dir_name(item->version, stage);
     snprintf(op->what, sizeof(op->what), STAGE_DIR "/%s/%s", stage, op->name);
+    op->clone = clone_put_begin(p, &op->item);
     tck_status_t status = pool_submit(p->pool, put_prepare, put_prepared, op);
     if (status != TCK_OK) {
         error_set(err, status, "%s: start a put", op->what);
+        clone_put_end(p, op->clone);
         free(op);
         return status;
     }

@@ -37,13 +37,15 @@ struct tier_item {
     struct version version;
     struct hash128 shard;
     uint64_t image_bytes;
-    uint8_t *image;                 /* get: filled; put: read */
-    uint32_t *crcs;                 /* chunk_count(image_bytes) entries; get: filled, put: read */
-    struct hash128 root;            /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
-    struct progress *progress;      /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
-    uint64_t *sent;                 /* put to a peer: sent bytes are added, landed or not; NULL: not counted */
-    struct tier_base *base;         /* put to a peer: the caller's until done; NULL: none */
-    const uint8_t *base_image;      /* of an offered copy: where its base is here; NULL: all of it has to be sent */
+    uint8_t *image;            /* get: filled; put: read */
+    uint32_t *crcs;            /* chunk_count(image_bytes) entries; get: filled, put: read */
+    struct hash128 root;       /* put: of crcs; get: the expected one (all zero if unknown), filled in when done */
+    struct progress *progress; /* of calls to storage, and bytes; the caller's until done. NULL: not tracked */
+    uint64_t *sent;            /* put to a peer: sent bytes are added, landed or not; NULL: not counted */
+    uint64_t *shared;          /* put into a directory: bytes that the file shares with an older one instead of being
+                                  written, filled in when done; NULL: not counted */
+    struct tier_base *base;    /* put to a peer: the caller's until done; NULL: none */
+    const uint8_t *base_image; /* of an offered copy: where its base is here; NULL: all of it has to be sent */
     const struct tier_watch *watch; /* get: the caller's until done; NULL: none */
     const uint8_t
         *here; /* of a pulled copy that is still arriving: one bit per chunk that can be sent; NULL: all can */
@@ -57,6 +59,8 @@ struct tier_pace {
     /* So many bytes of a put that has begun have to be sent although they are the same in its base: the receiver does
      * not have it, or has it damaged. NULL: they are not counted. */
     void (*more)(void *ctx, uint64_t bytes);
+    /* So many bytes of a put to storage that has begun need not be written. NULL: they are not counted. */
+    void (*less)(void *ctx, uint64_t bytes);
     void *ctx;
 };
 

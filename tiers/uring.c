@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/same_chunks.h"
 #include "tiers/io_depth.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -237,17 +238,41 @@ static uint8_t *place_of(const struct transfer *transfer)
                               : (uint8_t *)ask->data + transfer->next;
 }
 
+static bool is_skipped(const struct transfer *transfer, uint64_t at)
+{
+    const uint8_t *skip = transfer->ask.skip;
+    return skip != NULL && at < transfer->ask.bytes && bit_is_set(skip, (uint32_t)(at / URING_PART_BYTES));
+}
+
+/* Past the parts that are there already. Requests begin with a part. */
+static void skip_parts(struct transfer *transfer)
+{
+    while (is_skipped(transfer, transfer->next)) {
+        uint64_t left = transfer->ask.bytes - transfer->next;
+        transfer->next += left < URING_PART_BYTES ? left : URING_PART_BYTES;
+    }
+}
+
+/* Of the next request, which ends before a part that is there already; 0: nothing is left. */
+static uint32_t next_len(const struct transfer *transfer)
+{
+    uint64_t left = transfer->ask.bytes - transfer->next;
+    uint32_t most = whole_request(transfer->ask.direction), len = URING_PART_BYTES;
+    while (len < most && !is_skipped(transfer, transfer->next + len)) {
+        len += URING_PART_BYTES;
+    }
+    return left < len ? (uint32_t)left : len;
+}
+
 /* Puts the transfer's next request into the slot, unless it has to wait. */
 static void slot_fill(struct request *slot, struct transfer *transfer)
 {
-    uint64_t left = transfer->ask.bytes - transfer->next;
-    uint32_t most = whole_request(transfer->ask.direction);
-    uint32_t len = left < most ? (uint32_t)left : most;
+    uint32_t len = next_len(transfer);
     if (!may_go(transfer, len)) {
         return;
     }
     slot->transfer = transfer;
-    slot->sync = left == 0;
+    slot->sync = len == 0;
     slot->data = slot->sync ? NULL : place_of(transfer);
     slot->offset = transfer->next;
     slot->begun_ns = clock_ns();
@@ -255,6 +280,7 @@ static void slot_fill(struct request *slot, struct transfer *transfer)
     slot->filled = 0;
     slot->tries = 0;
     transfer->next += slot->len;
+    skip_parts(transfer);
     transfer->syncing = slot->sync;
     if (!request_start(slot)) {
         slot->transfer = NULL;
@@ -466,6 +492,7 @@ tck_status_t uring_start(struct uring *uring, const struct uring_transfer *ask, 
         return error_set(err, TCK_ERR_NOMEM, "%s: no memory for a transfer", ask->name);
     }
     transfer->ask = *ask;
+    skip_parts(transfer);
     tck_status_t status = transfer_begin(uring, transfer, err);
     if (status != TCK_OK) {
         free(transfer);

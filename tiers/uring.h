@@ -50,11 +50,12 @@ struct uring_transfer {
     enum uring_turn (*take)(void *ctx, uint64_t bytes);
     /* For a read whose parts do not lie in one piece of memory: right after take, where part i belongs. */
     void *(*place)(void *ctx, uint32_t i);
+    const uint8_t *skip; /* one bit per part: it is there already; NULL: none is */
 };
 
-/* fd, name and data remain the caller's and must not change until done, which runs later, exactly once, unless this
- * fails. A file shorter than bytes is TCK_ERR_CORRUPT. Transfers of one direction are served in the order in which they
- * were started; transfers of the other direction run at the same time. */
+/* fd, name, data and skip remain the caller's and must not change until done, which runs later, exactly once, unless
+ * this fails. A file shorter than bytes is TCK_ERR_CORRUPT. Transfers of one direction are served in the order in which
+ * they were started; transfers of the other direction run at the same time. */
 must_check tck_status_t uring_start(struct uring *uring, const struct uring_transfer *transfer, struct error *err);
 /* Transfers that wait for their turn ask again. */
 void uring_resume(struct uring *uring);

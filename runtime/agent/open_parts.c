@@ -223,13 +223,24 @@ static bool take_for_drain(void *ctx, uint64_t bytes)
     return pacing_take(ctx, LANE_DRAIN, bytes);
 }
 
+static void more_for_drain(void *ctx, uint64_t bytes)
+{
+    pacing_more(ctx, LANE_DRAIN, bytes);
+}
+
+static void less_for_drain(void *ctx, uint64_t bytes)
+{
+    pacing_less(ctx, LANE_DRAIN, bytes);
+}
+
 static tck_status_t open_storage(struct agent *agent, struct error *err)
 {
-    struct persistent_setup setup = {.loop = agent->loop,
-                                     .pool = agent->io,
-                                     .config = &agent->config,
-                                     .pace = {.take = take_for_drain, .ctx = agent->pacing},
-                                     .claimed = claimed_term(agent)};
+    struct persistent_setup setup = {
+        .loop = agent->loop,
+        .pool = agent->io,
+        .config = &agent->config,
+        .pace = {.take = take_for_drain, .more = more_for_drain, .less = less_for_drain, .ctx = agent->pacing},
+        .claimed = claimed_term(agent)};
     tck_status_t status = persistent_new(&setup, &agent->persistent, err);
     if (status != TCK_OK) {
         return status; /* its text contains the path */

@@ -197,6 +197,11 @@ static const struct field fields[] = {
              "and tierckpt.deepspeed only)"},
     {WORD(storage_verify, switch_words), .default_text = "on",
      .help = "whether files are read back from storage and compared before they are published: on, off"},
+    {NUMBER(storage_clone, 0, 1000), .default_text = "8",
+     .help =
+         "of so many published versions in a row the first is written as a whole, and the files of the others share "
+         "with those before them the chunks that have not changed, where save_dir is a directory, its file system "
+         "can (XFS, btrfs and others) and storage_verify is on; 0: every version is written as a whole"},
     {NUMBER(scrub_interval_s, 0, 365 * DAY_S), .default_text = "600",
      .help = "how often each snapshot in memory is checked against its digests; 0: never"},
     {NUMBER(scrub_storage_interval_s, 0, 365 * DAY_S), .default_text = "86400",

@@ -75,6 +75,7 @@ struct config {
     uint32_t restore_spread_timeout_ms;
     enum storage_format storage_format;   /* used by adapters of frameworks alone */
     enum switch_state storage_verify;     /* a drain reads back what it wrote before it is published */
+    uint32_t storage_clone;               /* of so many versions one is written as a whole; 0 and 1: all are */
     enum switch_state memory_pressure;    /* slots are given back when memory is short */
     uint32_t scrub_interval_s;            /* each slot's digests are checked once in this time; 0: never */
     uint32_t scrub_storage_interval_s;    /* and this node's files of one published version; 0: never */

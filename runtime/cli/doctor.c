@@ -10,6 +10,7 @@
 #include "base/program.h"
 #include "base/record.h"
 #include "base/socket_address.h"
+#include "tiers/clone_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -201,6 +202,29 @@ static bool direct_write(const char *dir)
     return good;
 }
 
+/* Whether files in save_dir can share blocks. Without O_TMPFILE, only the agent finds out, with its first drain. */
+static void check_clones(struct report *report, const struct config *config)
+{
+    struct error err = {0};
+    if (config->storage_clone <= 1 || config->storage_verify == SWITCH_OFF) {
+        return;
+    }
+    int from = open(config->save_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int to = open(config->save_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    tck_status_t status = from >= 0 && to >= 0 ? clone_try(from, to, &err)
+                                               : error_set(&err, TCK_ERR_INTERNAL,
+                                                           "the first drain finds out whether files there can "
+                                                           "share blocks");
+    tell(report, status == TCK_OK ? GOOD : NOTE, "unchanged chunks",
+         status == TCK_OK ? "files there can share blocks, so they are not written again" : err.text);
+    if (from >= 0) {
+        close(from);
+    }
+    if (to >= 0) {
+        close(to);
+    }
+}
+
 /* A place that cannot be written now: the agent creates it if its parent exists. */
 static void check_missing(struct report *report, const char *key, const char *dir, int errnum)
 {
@@ -291,6 +315,7 @@ static void check_storage(struct report *report, const struct config *config)
     bool direct = direct_write(config->save_dir);
     tell(report, direct ? GOOD : NOTE, "O_DIRECT",
          direct ? "works there" : "is refused there: drains go through the page cache");
+    check_clones(report, config);
     struct io_uring_params params = {0};
     long ring = syscall(SYS_io_uring_setup, 4, &params);
     if (ring >= 0) {

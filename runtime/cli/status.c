@@ -178,6 +178,14 @@ static void write_archive(FILE *to, const json_t *archive)
     }
 }
 
+/* Not a warning: the versions are as good, they only take more room and time. */
+static void write_clones(FILE *to, const json_t *clones)
+{
+    if (text_of(clones, "why")[0] != '\0') {
+        fprintf(to, "save_dir: every version is written as a whole: %s\n", text_of(clones, "why"));
+    }
+}
+
 static void write_held_back(FILE *to, const json_t *answer)
 {
     if (number_of(answer, "not_before") > 0) {
@@ -332,6 +340,7 @@ void cli_write_status(FILE *to, const json_t *answer)
                 number_of(answer, "twin_divergences"));
     }
     write_storage(to, json_get(answer, "storage"));
+    write_clones(to, json_get(answer, "clones"));
     write_archive(to, json_get(answer, "archive"));
     write_scrub(to, json_get(answer, "scrub"));
     write_quarantined(to, json_get(answer, "quarantined"));

@@ -107,7 +107,8 @@ void make_hosts(uint32_t hosts, uint32_t slots, bool hasty)
     }
     snprintf(text, sizeof(text),
              "{\"job\": \"sim\", \"save_dir\": \"%s\", \"runtime_dir\": \"%s/run\", \"copies\": %u, \"slots\": %u, "
-             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"memory_pressure\": \"%s\"%s%s%s%s%s%s}",
+             "\"max_restore_tries\": 100, \"max_ckpt_num\": %u, \"storage_clone\": 0, \"memory_pressure\": "
+             "\"%s\"%s%s%s%s%s%s}",
              sim_trait(TRAIT_BUCKET) ? "s3://simulated" : sim.save_dir, sim.save_dir, job.copies, slots, job.kept,
              sim_trait(TRAIT_PRESSURE) ? "on" : "off", hasty ? short_times : "",
              sim_trait(TRAIT_DAMAGE) ? ", \"scrub_interval_s\": 3" : "",

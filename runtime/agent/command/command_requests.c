@@ -230,6 +230,17 @@ static json_t *storage_json(const struct trouble *trouble)
     return json;
 }
 
+/* Whether files share blocks with those of the version before. */
+static json_t *clones_json(const struct report *r)
+{
+    static const char *const states[] = {
+        [CLONES_OFF] = "off", [CLONES_UNKNOWN] = "unknown", [CLONES_WORK] = "work", [CLONES_REFUSED] = "refused"};
+    json_t *json = json_object();
+    json_add_str(json, "state", states[r->clones]);
+    json_add_str(json, "why", r->clones_why);
+    return json;
+}
+
 static json_t *archive_json(const struct archiver_figures *archive)
 {
     json_t *json = storage_json(&archive->trouble);
@@ -290,6 +301,7 @@ static json_t *transfer_json(const struct report *r)
     json_add_u64(json, "unchanged_bytes", r->tally.unchanged_out_bytes);
     json_add_u64(json, "received_bytes", r->tally.received_bytes);
     json_add_u64(json, "stored_bytes", r->drains.bytes);
+    json_add_u64(json, "shared_bytes", r->drains.shared_bytes);
     return json;
 }
 
@@ -359,6 +371,7 @@ static void do_status(struct agent *agent, struct client *client, const json_t *
     json_add_u64(json, "stale_messages", r.stale_messages);
     json_add(json, "scrub", scrub_json(&r));
     json_add(json, "storage", storage_json(r.storage.trouble));
+    json_add(json, "clones", clones_json(&r));
     if (r.archive.used) {
         json_add(json, "archive", archive_json(&r.archive));
     }

@@ -38,6 +38,7 @@ struct drain {
 struct drain_file {
     struct drain_op *op; /* NULL: the place is free */
     uint32_t local_shard;
+    uint64_t shared_bytes; /* known when it is done */
     struct tier_item item;
 };
 
@@ -157,7 +158,8 @@ static void file_done(void *ctx, const struct error *outcome)
         failpoint(drain, file_done);
         op->tc->local_shards[file->local_shard].drained = file->item.root;
         op->tc->local_shards[file->local_shard].drained_version = op->version;
-        op->drain->counts.bytes += file->item.image_bytes;
+        op->drain->counts.bytes += file->item.image_bytes - file->shared_bytes;
+        op->drain->counts.shared_bytes += file->shared_bytes;
     }
     drain_on(op);
 }
@@ -180,7 +182,8 @@ static tck_status_t file_begin(struct drain_op *op, struct drain_file *file, uin
                                          .image = segment_image(d->segment, k),
                                          .crcs = segment_crcs(d->segment, k),
                                          .root = node_slot(tc->node, slot)->root,
-                                         .progress = progress}};
+                                         .progress = progress,
+                                         .shared = &file->shared_bytes}};
     file->op = op;
     tck_status_t status = persistent_put(op->drain->needs.persistent, &file->item, file_done, file, err);
     file->op = status == TCK_OK ? op : NULL;

@@ -35,7 +35,8 @@ struct drain_setup {
 /* This node's parts of versions since this agent started. */
 struct drain_counts {
     uint64_t written, failed;
-    uint64_t bytes; /* of files that were written, those of parts that failed later included */
+    uint64_t bytes;        /* of files that were written, those of parts that failed later included */
+    uint64_t shared_bytes; /* of files that share them with older ones, which were not written */
 };
 
 must_check tck_status_t drain_new(const struct drain_setup *setup, struct drain **out, struct error *err);

@@ -428,8 +428,9 @@ static void bytes_moved(struct exposition *x, const struct report *r)
 
 static void unchanged(struct exposition *x, const struct report *r)
 {
-    labelled(x, "direction", "in", r->tally.unchanged_in_bytes);
-    labelled(x, "direction", "out", r->tally.unchanged_out_bytes);
+    moved(x, "peer", "in", r->tally.unchanged_in_bytes);
+    moved(x, "peer", "out", r->tally.unchanged_out_bytes);
+    moved(x, "storage", "out", r->drains.shared_bytes);
 }
 
 /* ---- pacing ---- */
@@ -674,9 +675,10 @@ static const struct {
     {"tierckpt_transferred_bytes_total", "tier, direction", FAMILY_COUNTER,
      "Bytes of shards that were saved (memory) and that went to and came from other nodes (peer) and storage.",
      bytes_moved},
-    {"tierckpt_unchanged_bytes_total", "direction", FAMILY_COUNTER,
-     "Bytes of copies that were not sent (out) and not received (in), because the other node, or this one, had them in "
-     "the version before.",
+    {"tierckpt_unchanged_bytes_total", "tier, direction", FAMILY_COUNTER,
+     "Bytes of copies that were not sent (peer, out) and not received (peer, in), because the other node, or this one, "
+     "had them in the version before; and of files that share them with those of the version before, so that they were "
+     "not written (storage, out).",
      unchanged},
     /* pacing */
     {"tierckpt_step_inflation_ratio", "bound", FAMILY_GAUGE,

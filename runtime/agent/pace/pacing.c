@@ -265,6 +265,13 @@ void pacing_more(struct pacing *p, enum lane lane, uint64_t bytes)
     limit(p, lane, now_ns);
 }
 
+void pacing_less(struct pacing *p, enum lane lane, uint64_t bytes)
+{
+    pace_drop(&p->lanes[lane].lane, bytes);
+    p->pending_ns = all_sent(p) ? NEVER : p->pending_ns;
+    limit(p, lane, clock_ns());
+}
+
 /* Whether the network is likely to be the training's before so many bytes are through. */
 static bool disturbs(const struct pacing *p, uint64_t bytes, uint64_t now_ns)
 {

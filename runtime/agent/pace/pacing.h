@@ -43,6 +43,8 @@ void pacing_begin(struct pacing *p, enum lane lane, struct version version, uint
 void pacing_end(struct pacing *p, enum lane lane, uint64_t unsent);
 /* tier_pace.more: so many more bytes than were expected, of something that has begun and not ended. */
 void pacing_more(struct pacing *p, enum lane lane, uint64_t bytes);
+/* tier_pace.less: so many fewer. */
+void pacing_less(struct pacing *p, enum lane lane, uint64_t bytes);
 /* tier_pace.take. */
 bool pacing_take(struct pacing *p, enum lane lane, uint64_t bytes);
 

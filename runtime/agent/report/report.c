@@ -157,6 +157,7 @@ static void collect_parts(const struct agent *agent, struct report *r)
     r->storage_scrub = storage_scrub_counts(agent->storage_scrub);
     r->fetches = fetches_counts(agent->fetches);
     r->drains = drain_counts(agent->drain);
+    r->clones = persistent_clones(agent->persistent, &r->clones_why);
     r->archive = archiver_figures(agent->archiver);
     r->recoveries = recoveries_counts(agent->recoveries);
     r->pacing = pacing_figures(agent->pacing);

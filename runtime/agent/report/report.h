@@ -19,6 +19,7 @@
 #include "base/config.h"
 #include "base/trouble.h"
 #include "core/slot.h"
+#include "tiers/persistent.h"
 
 #define REPORT_LOST_MAX 16 /* lost nodes and silent addresses that are named; all are counted */
 
@@ -102,6 +103,8 @@ struct report {
     struct storage_scrub_counts storage_scrub;
     struct fetch_counts fetches;
     struct drain_counts drains;
+    enum clones_state clones;
+    const char *clones_why; /* "": nothing is against it */
     struct archiver_figures archive;
     struct recovery_counts recoveries;
     struct pacing_figures pacing;

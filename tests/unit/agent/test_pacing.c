@@ -143,6 +143,16 @@ Test(pacing, what_the_holder_lacks_of_the_base_is_sent_at_the_rate_of_all)
     cr_assert(sent >= 45 && sent <= 56, "%u chunks in a second, 50 are due", sent);
 }
 
+Test(pacing, what_a_drain_need_not_write_makes_it_slower)
+{
+    three_versions(LANE_DRAIN, 1000 * MIB);
+    pacing_less(pacing, LANE_DRAIN, 900 * MIB);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_DRAIN], 100 * MIB);
+    cr_assert_float_eq(pacing_figures(pacing).rate[LANE_DRAIN], 20.0 * MIB, MIB);
+    pacing_less(pacing, LANE_DRAIN, 100 * MIB);
+    cr_assert_eq(pacing_figures(pacing).left[LANE_DRAIN], 0);
+}
+
 Test(pacing, a_drain_has_a_lane_of_its_own)
 {
     three_versions(LANE_DRAIN, 1000 * MIB);

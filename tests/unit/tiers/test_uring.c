@@ -163,7 +163,8 @@ static void check_parts(enum uring_way way)
     open_engine(way);
     int fd = open_file("a", O_RDWR | O_CREAT);
     cr_assert_eq(ftruncate(fd, (off_t)bytes), 0);
-    struct uring_transfer ask = {URING_READ, fd, "file", data, bytes, NULL, part_arrived, ended, &waiting, NULL, NULL};
+    struct uring_transfer ask = {URING_READ,   fd,    "file",   data, bytes, NULL,
+                                 part_arrived, ended, &waiting, NULL, NULL,  NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert_eq(waiting.parts, 6);
@@ -251,8 +252,8 @@ Test(uring, ends_many_transfers_at_once_each_with_its_own_bytes)
         snprintf(names[i], sizeof(names[i]), "f%u", i);
         data[i] = buffer(MIB * 3 / 2 * i + 4096, i);
         fds[i] = open_file(names[i], O_RDWR | O_CREAT | O_DIRECT);
-        struct uring_transfer ask = {URING_WRITE, fds[i],   names[i], data[i], MIB * 3 / 2 * i + 4096, NULL, NULL,
-                                     ended,       &waiting, NULL,     NULL};
+        struct uring_transfer ask = {URING_WRITE, fds[i], names[i], data[i], MIB * 3 / 2 * i + 4096, NULL, NULL, ended,
+                                     &waiting,    NULL,   NULL,     NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     loop_run(loop);
@@ -341,9 +342,10 @@ Test(uring, what_is_throttled_does_not_hold_back_others)
     open_engine(URING_IF_ALLOWED);
     int fd = open_file("a", O_RDWR | O_CREAT);
     struct uring_transfer ask = {URING_WRITE, fd,    "held",        data,         5 * MIB, NULL,
-                                 NULL,        ended, &held_waiting, take_if_open, NULL};
+                                 NULL,        ended, &held_waiting, take_if_open, NULL,    NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
-    ask = (struct uring_transfer){URING_WRITE, fd, "free", data, 5 * MIB, NULL, NULL, ended, &free_waiting, NULL, NULL};
+    ask = (struct uring_transfer){URING_WRITE, fd,    "free",        data, 5 * MIB, NULL,
+                                  NULL,        ended, &free_waiting, NULL, NULL,    NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert(free_waiting.ended == 1 && held_waiting.ended == 0);
@@ -352,6 +354,51 @@ Test(uring, what_is_throttled_does_not_hold_back_others)
     close(fd);
     remove_file("a");
     free(data);
+}
+
+/* Parts of which the file has other bytes already; their bits are set. */
+static void check_skipped(enum uring_way way, uint8_t skip)
+{
+    size_t bytes = 25 * MIB; /* 7 parts, the last one shorter */
+    uint8_t *data = buffer(bytes, 3), *there = buffer(bytes, 99), *back = buffer(bytes, 0);
+    struct waiting waiting = {.left = 1};
+    open_engine(way);
+    int fd = open_file("a", O_RDWR | O_CREAT);
+    cr_assert_eq(pwrite(fd, there, bytes, 0), (ssize_t)bytes);
+    const struct uring_transfer ask = {.direction = URING_WRITE,
+                                       .fd = fd,
+                                       .name = "file",
+                                       .data = data,
+                                       .bytes = bytes,
+                                       .part = part_arrived,
+                                       .done = ended,
+                                       .ctx = &waiting,
+                                       .skip = &skip};
+    cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
+    loop_run(loop);
+    cr_assert_eq(waiting.last.code, TCK_OK, "%s", waiting.last.text);
+    cr_assert_eq(waiting.part_mask, (uint64_t)(~skip & 0x7f), "those that are written are reported, and no others");
+    cr_assert_eq(pread(fd, back, bytes, 0), (ssize_t)bytes);
+    for (uint32_t i = 0; i < 7; i++) {
+        size_t at = (size_t)i * URING_PART_BYTES, len = i < 6 ? URING_PART_BYTES : MIB;
+        const uint8_t *want = skip >> i & 1 ? there : data;
+        cr_assert(memcmp(back + at, want + at, len) == 0, "part %u with skip %x", i, skip);
+    }
+    close(fd);
+    remove_file("a");
+    close_engine();
+    free(data);
+    free(there);
+    free(back);
+}
+
+Test(uring, does_not_write_parts_that_are_there_already)
+{
+    const uint8_t skips[] = {0x00, 0x01, 0x40, 0x22, 0x55, 0x2a, 0x3f, 0x7e, 0x7f};
+    for (size_t i = 0; i < sizeof(skips); i++) {
+        check_skipped(URING_IF_ALLOWED, skips[i]);
+        check_skipped(URING_NEVER, skips[i]);
+    }
 }
 
 /* A read whose parts go into two buffers in turn, each as soon as the part before is used. */
@@ -442,7 +489,8 @@ static void check_pause_after_sync(enum uring_way way)
     open_engine(way);
     pauses = 0;
     int fd = open_file("a", O_RDWR | O_CREAT), null = open("/dev/null", O_WRONLY); /* that one has no fdatasync */
-    struct uring_transfer ask = {URING_WRITE, fd, "file", data, 16 * MIB, NULL, NULL, ended, &waiting, NULL, NULL};
+    struct uring_transfer ask = {URING_WRITE, fd,    "file",   data, 16 * MIB, NULL,
+                                 NULL,        ended, &waiting, NULL, NULL,     NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     ask.fd = null;
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
@@ -471,9 +519,10 @@ Test(uring, a_read_does_not_wait_for_the_writes_before_it)
     open_engine(URING_IF_ALLOWED);
     int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT), other = open_file("b", O_RDWR | O_CREAT | O_DIRECT);
     cr_assert_eq(pwrite(other, data, 4 * MIB, 0), (ssize_t)(4 * MIB));
-    struct uring_transfer ask = {URING_WRITE, fd, "file", data, bytes, NULL, NULL, ended, &writes, NULL, NULL};
+    struct uring_transfer ask = {URING_WRITE, fd, "file", data, bytes, NULL, NULL, ended, &writes, NULL, NULL, NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
-    ask = (struct uring_transfer){URING_READ, other, "other", back, 4 * MIB, NULL, NULL, ended, &read, NULL, NULL};
+    ask =
+        (struct uring_transfer){URING_READ, other, "other", back, 4 * MIB, NULL, NULL, ended, &read, NULL, NULL, NULL};
     cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     loop_run(loop);
     cr_assert_eq(read.ended, 1);
@@ -496,7 +545,7 @@ static void check_cancel(enum uring_way way)
     int fd = open_file("a", O_RDWR | O_CREAT | O_DIRECT);
     for (int i = 0; i < COUNT; i++) {
         struct uring_transfer ask = {URING_WRITE,  fd,    "file",   data, 16 * MIB, NULL,
-                                     part_arrived, ended, &waiting, NULL, NULL};
+                                     part_arrived, ended, &waiting, NULL, NULL,     NULL};
         cr_assert_eq(uring_start(uring, &ask, NULL), TCK_OK);
     }
     close_engine();
