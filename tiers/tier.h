@@ -47,8 +47,7 @@ struct tier_item {
     struct tier_base *base;    /* put to a peer: the caller's until done; NULL: none */
     const uint8_t *base_image; /* of an offered copy: where its base is here; NULL: all of it has to be sent */
     const struct tier_watch *watch; /* get: the caller's until done; NULL: none */
-    const uint8_t
-        *here; /* of a pulled copy that is still arriving: one bit per chunk that can be sent; NULL: all can */
+    const uint8_t *here; /* of a pulled copy that still arrives: a bit per chunk that can be sent; NULL: all can */
 };
 
 /* Throttles puts, so that they disturb the training as little as possible. All in the loop's thread. */
