@@ -136,14 +136,15 @@ static bool wants_hash(const struct clone_put *c, uint32_t chunk)
     return wants;
 }
 
-void clone_put_digest(struct clone_put *c, const struct persistent *p, uint64_t epoch)
+void clone_put_digest(struct clone_put *c, struct persistent *p, uint64_t epoch)
 {
     const struct tier_item *item = &c->item;
     uint32_t chunks = chunk_count(item->image_bytes), i = 0;
-    while (i < chunks && epoch == atomic_load(&p->epoch)) {
+    while (i < chunks && epoch == atomic_load(&p->epoch) && !atomic_load(&p->canceled)) {
         if (wants_hash(c, i)) {
             const uint8_t *chunk = item->image + (uint64_t)i * CHUNK_BYTES;
             c->written->hashes[i] = hash128_of(chunk, chunk_size(item->image_bytes, i));
+            persistent_moved(p); /* no call to storage is under way, which may still look as if it hung */
         }
         i++;
     }

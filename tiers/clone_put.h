@@ -15,9 +15,9 @@ struct persistent;
  * or there is no memory for the hashes. */
 struct clone_put *clone_put_begin(struct persistent *p, const struct tier_item *item);
 
-/* In a pool thread, in this order. Hashes the chunks that may be unchanged, unless the put is given up meanwhile: p's
- * epoch then differs. */
-void clone_put_digest(struct clone_put *c, const struct persistent *p, uint64_t epoch);
+/* In a pool thread, in this order. Hashes the chunks that may be unchanged. Nothing is shared if that ends early: the
+ * tier is closing, or the put was given up, so that p's epoch differs. */
+void clone_put_digest(struct clone_put *c, struct persistent *p, uint64_t epoch);
 /* Tries whether files in this directory can share blocks, if that is not known yet; name: of the file to be put. */
 void clone_put_try(struct clone_put *c, int dir_fd, const char *name);
 /* Makes the new file, open for writing and empty, share what did not change. */

@@ -72,8 +72,8 @@ must_check tck_status_t persistent_new(const struct persistent_setup *setup, str
  * freed before or after. */
 void persistent_free(struct persistent *p);
 
-/* Ends calls to a store of objects, and later ones, with TCK_ERR_CANCELED: before the threads are joined that make
- * them. Harmless for NULL. */
+/* Ends calls to a store of objects, and later ones, with TCK_ERR_CANCELED, and the hashing of what is put: before the
+ * threads are joined that do it. Harmless for NULL. */
 void persistent_cancel(struct persistent *p);
 
 /* When a call of this tier last made progress (clock_ms); 0: never. */

@@ -134,6 +134,7 @@ struct persistent {
     bool second_known;                 /* a store of objects: its marker was found; guarded by second_lock */
     uint32_t refs;                     /* the owner's and one per call under way */
     bool closing;                      /* persistent_free was called: uring is gone, and pool may be */
+    atomic_bool canceled;              /* persistent_cancel was called: long work in threads ends; any thread */
     bool unconditional;                /* the server ignores conditions */
     bool unchecked;                    /* the server ignores checksums, so what was put is read back */
     bool tidying;                      /* older versions are being removed after a publish */

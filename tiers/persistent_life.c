@@ -168,6 +168,7 @@ static void cancel(const struct folder *folder)
 void persistent_cancel(struct persistent *p)
 {
     if (p != NULL) {
+        atomic_store(&p->canceled, true);
         cancel(&p->job);
         cancel(second_place(p));
     }
