@@ -62,6 +62,16 @@ struct clone_put *clone_put_begin(struct persistent *p, const struct tier_item *
     return c;
 }
 
+static void log_not_shared(const struct clone_put *c, enum clones_state state)
+{
+    if (state == CLONES_REFUSED) {
+        log_info("save_dir: every version is written as a whole: %s", c->outcome.text);
+    } else {
+        log_info("save_dir: version %" PRIu64 ".%" PRIu64 " is written as a whole, at least in part: %s",
+                 c->item.version.term, c->item.version.step, c->outcome.text);
+    }
+}
+
 /* What was found out is logged when it changes. */
 static void note_outcome(struct clones *to, const struct clone_put *c)
 {
@@ -75,7 +85,7 @@ static void note_outcome(struct clones *to, const struct clone_put *c)
     if (works && to->state != state) {
         log_info("save_dir: chunks that did not change since the last published version are shared with its files");
     } else if (!works && (to->state != state || to->why.code == TCK_OK)) {
-        log_info("save_dir: every version is written as a whole: %s", c->outcome.text);
+        log_not_shared(c, state);
     }
     to->state = state;
     to->why = c->outcome;

@@ -181,8 +181,10 @@ static void write_archive(FILE *to, const json_t *archive)
 /* Not a warning: the versions are as good, they only take more room and time. */
 static void write_clones(FILE *to, const json_t *clones)
 {
+    bool never = strcmp(text_of(clones, "state"), "refused") == 0;
     if (text_of(clones, "why")[0] != '\0') {
-        fprintf(to, "save_dir: every version is written as a whole: %s\n", text_of(clones, "why"));
+        fprintf(to, "save_dir: %s written as a whole%s: %s\n", never ? "every version is" : "the last version was",
+                never ? "" : ", at least in part", text_of(clones, "why"));
     }
 }
 
