@@ -69,14 +69,15 @@ static tck_status_t create_manifest(struct persistent *p, const struct publish_a
     return status;
 }
 
-/* In the folder as it is then: one that has been listed does not know of objects that were put later. */
-static tck_status_t make_index(struct persistent *p, const struct manifest *manifest, const char *name,
+/* Before versions_lock is taken, which a sweep of the next term waits for, since it may take long. In a folder of its
+ * own: one that has been listed does not know of objects that are put later. */
+static tck_status_t make_index(struct persistent *p, const struct publish_ask *ask, const char *name,
                                struct manifest_file *out, struct error *err)
 {
     struct folder dir;
     tck_status_t status = folder_open(&p->job, name, &dir, err);
     if (status == TCK_OK) {
-        status = index_make(p, &dir, manifest, out, err);
+        status = index_make(p, &dir, ask->manifest, out, err);
         folder_close(&dir);
     }
     return status;
@@ -87,17 +88,18 @@ tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask
     struct manifest whole = *ask->manifest;
     struct folder dir;
     whole.metadata = whole.index = (struct manifest_file){0};
-    tck_status_t status = folder_open(&p->job, name, &dir, err);
+    tck_status_t status = make_index(p, ask, name, &whole.index, err);
+    if (status == TCK_OK) {
+        status = folder_open(&p->job, name, &dir, err);
+    }
     if (status != TCK_OK) {
+        free(whole.index.crcs);
         return status;
     }
     pthread_mutex_lock(&p->versions_lock);
     status = version_check_files(&dir, ask->manifest, err);
     if (status == TCK_OK) {
         status = beside_describe(&dir, METADATA_NAME, &whole.metadata, err);
-    }
-    if (status == TCK_OK) {
-        status = make_index(p, ask->manifest, name, &whole.index, err);
     }
     if (status == TCK_OK) {
         status = check_not_superseded(p, ask, err);

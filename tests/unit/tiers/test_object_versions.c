@@ -6,6 +6,7 @@
 #include "base/image_check.h"
 #include "base/layout.h"
 #include "base/record.h"
+#include "tiers/persistent_impl.h"
 
 #include <criterion/criterion.h>
 #include <endian.h>
@@ -660,6 +661,33 @@ Test(versions, a_manifest_without_any_of_its_files_is_swept)
     memory_store_set(objects_store, objects_shard_key(one, 1), NULL, 0);
     cr_assert_eq(persistent_sweep(tier, term, VERSION_NONE, &objects_err), TCK_OK);
     cr_assert_not(published(one));
+}
+
+static void try_versions_lock(void *ctx, enum memory_op op, const char *key)
+{
+    if (op != MEMORY_LIST && strcmp(key, objects_key(one, VERSION_INDEX_NAME)) == 0 &&
+        pthread_mutex_trylock(&tier->versions_lock) == 0) {
+        pthread_mutex_unlock(&tier->versions_lock);
+        *(bool *)ctx = true;
+    }
+}
+
+/* Reading the headers may take long, and the sweep of a new term must not count as hanging meanwhile. */
+Test(versions, a_sweep_need_not_wait_for_the_index_of_a_publish)
+{
+    struct tier_item item = item_with_metadata(one);
+    struct manifest_file file = {.shard = item.shard, .bytes = item.image_bytes, .root = item.root, .crcs = item.crcs};
+    struct manifest manifest = {.job = OBJECTS_JOB, .version = one, .world_size = 1, .file_count = 1, .files = &file};
+    const struct publish_ask ask = {.manifest = &manifest, .term = term};
+    bool was_free = false;
+    manifest_file_name(file.shard, file.name);
+    expect(objects_wait(persistent_put(tier, &item, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    memory_store_watch(objects_store, try_versions_lock, &was_free);
+    expect(objects_wait(persistent_publish(tier, &ask, objects_ended, &objects_err, &objects_err)), TCK_OK, NULL);
+    memory_store_watch(objects_store, NULL, NULL);
+    objects_settle();
+    cr_assert(was_free);
+    item_free(&item);
 }
 
 static void claim_next(void *ctx, enum memory_op op, const char *key)
