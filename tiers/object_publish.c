@@ -77,7 +77,7 @@ static tck_status_t make_index(struct persistent *p, const struct publish_ask *a
     struct folder dir;
     tck_status_t status = folder_open(&p->job, name, &dir, err);
     if (status == TCK_OK) {
-        status = index_make(p, &dir, ask->manifest, out, err);
+        status = index_make(p, ask, &dir, out, err);
         folder_close(&dir);
     }
     return status;
@@ -100,6 +100,9 @@ tck_status_t objects_publish(struct persistent *p, const struct publish_ask *ask
     status = version_check_files(&dir, ask->manifest, err);
     if (status == TCK_OK) {
         status = beside_describe(&dir, METADATA_NAME, &whole.metadata, err);
+    }
+    if (status == TCK_OK) {
+        status = check_not_given_up(ask, err);
     }
     if (status == TCK_OK) {
         status = check_not_superseded(p, ask, err);

@@ -190,7 +190,9 @@ struct publish_ask {
     const struct manifest *manifest; /* like progress, the caller's until done */
     uint64_t term;
     struct progress *progress; /* NULL: not tracked */
-    uint64_t *newer_term;      /* NULL: not wanted; set if the publish is refused because this newer term was claimed */
+    const atomic_bool
+        *given_up;        /* NULL: it never is; set: it ends early with TCK_ERR_CANCELED, before its next change */
+    uint64_t *newer_term; /* NULL: not wanted; set if the publish is refused because this newer term was claimed */
 };
 must_check tck_status_t persistent_publish(struct persistent *p, const struct publish_ask *ask, tier_done_fn *done,
                                            void *ctx, struct error *err);

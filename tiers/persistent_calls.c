@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "tiers/clone_past.h"
+#include "tiers/index_kept.h"
 #include "tiers/object_kept.h"
 #include <stdlib.h>
 
@@ -36,7 +37,7 @@ void persistent_unref(struct persistent *p)
     if (--p->refs > 0) {
         return;
     }
-    free(p->index.bytes);
+    index_kept_drop(p->index);
     clone_past_free(p->clones.past);
     kept_free(p->kept); /* their uploads are aborted by the next term's coordinator */
     audit_free(p->audit);

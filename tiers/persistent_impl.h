@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 struct clone_past;
+struct index_kept;
 struct kept_put;
 struct version_look;
 struct published_chunk;
@@ -73,12 +74,11 @@ struct persistent_ops {
     tck_status_t (*copy)(struct persistent *p, const struct copy_source *source, struct error *err);
 };
 
-/* The content of .index for the layout that was published last. */
-struct index_kept {
-    struct hash128 of; /* the ids and sizes of its shards; zero: nothing is kept */
-    uint8_t *bytes;    /* owned */
-    uint64_t len;      /* 0: the headers of this layout are too long for an index */
+struct index_limits {
+    size_t bytes; /* of .index; also bounds what is kept */
+    uint64_t ms;  /* that one publish reads headers for */
 };
+#define INDEX_LIMITS ((struct index_limits){.bytes = (size_t)64 << 20, .ms = 10000})
 
 struct read_back_buffer;
 
@@ -118,7 +118,8 @@ struct persistent {
     pthread_mutex_t versions_lock; /* of a store of objects: held while one is swept or gets its manifest */
     struct put *puts;              /* into a store of objects, under way; guarded by puts_lock */
     struct version pinned;         /* not to be deleted by a publish; guarded by puts_lock */
-    struct index_kept index;       /* guarded by puts_lock */
+    struct index_kept *index;      /* NULL: nothing is kept; guarded by puts_lock */
+    struct index_limits index_limits;
     struct audit *audit;
     _Atomic uint64_t moved_ms;   /* by any thread */
     _Atomic uint64_t epoch;      /* grows when puts are given up */
@@ -178,7 +179,7 @@ must_check tck_status_t beside_write(const struct folder *dir, const char *name,
 /* Makes .index in the folder of a version that is about to be published, and describes it. 0 bytes: it gets none; if
  * its headers could not be read or it could not be written, the log says so. An error: what is there of it cannot be
  * removed. */
-must_check tck_status_t index_make(struct persistent *p, const struct folder *dir, const struct manifest *manifest,
+must_check tck_status_t index_make(struct persistent *p, const struct publish_ask *ask, const struct folder *dir,
                                    struct manifest_file *out, struct error *err);
 
 /* ---- persistent_second.c: where versions are read from beside save_dir ------------------------------------------- */
@@ -228,6 +229,8 @@ must_check tck_status_t term_restored(const struct persistent *p, uint64_t term,
                                       struct error *err);
 /* TCK_ERR_DENIED if a term newer than the coordinator's was claimed. */
 must_check tck_status_t check_not_superseded(struct persistent *p, const struct publish_ask *ask, struct error *err);
+/* TCK_ERR_CANCELED if this publish was given up: another attempt may be at work in the same place. */
+must_check tck_status_t check_not_given_up(const struct publish_ask *ask, struct error *err);
 /* Parses its own output first: a manifest that this build cannot read must not be published. The caller frees the
  * text. */
 must_check tck_status_t print_manifest(const struct manifest *manifest, char **text_out, size_t *len_out,

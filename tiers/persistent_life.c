@@ -142,6 +142,7 @@ tck_status_t persistent_new(const struct persistent_setup *setup, struct persist
                              .job = FOLDER_NONE,
                              .second = FOLDER_NONE,
                              .clones = {.state = CLONES_UNKNOWN},
+                             .index_limits = INDEX_LIMITS,
                              .refs = 1};
     pthread_mutex_init(&p->puts_lock, NULL);
     pthread_mutex_init(&p->versions_lock, NULL);

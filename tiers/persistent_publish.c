@@ -72,6 +72,13 @@ tck_status_t check_not_superseded(struct persistent *p, const struct publish_ask
     return error_set(err, TCK_ERR_DENIED, "term %" PRIu64 " is over: term %" PRIu64 " was claimed", ask->term, newest);
 }
 
+tck_status_t check_not_given_up(const struct publish_ask *ask, struct error *err)
+{
+    return ask->given_up == NULL || !atomic_load(ask->given_up)
+               ? TCK_OK
+               : error_set(err, TCK_ERR_CANCELED, "the publish was given up");
+}
+
 tck_status_t print_manifest(const struct manifest *manifest, char **text_out, size_t *len_out, struct error *err)
 {
     struct manifest again;

@@ -251,15 +251,17 @@ static tck_status_t write_manifest(int stage_fd, const struct manifest *manifest
 }
 
 /* Adds the files that belong to no shard to the manifest, and writes it. */
-static tck_status_t describe_stage(struct persistent *p, int stage_fd, const struct manifest *manifest,
-                                   struct error *err)
+static tck_status_t describe_stage(struct persistent *p, const struct publish_ask *ask, int stage_fd, struct error *err)
 {
     const struct folder dir = folder_of_dir(stage_fd);
-    struct manifest whole = *manifest;
+    struct manifest whole = *ask->manifest;
     whole.index = (struct manifest_file){0};
     tck_status_t status = beside_describe(&dir, METADATA_NAME, &whole.metadata, err);
     if (status == TCK_OK) {
-        status = index_make(p, &dir, manifest, &whole.index, err);
+        status = index_make(p, ask, &dir, &whole.index, err);
+    }
+    if (status == TCK_OK) {
+        status = check_not_given_up(ask, err);
     }
     if (status == TCK_OK) {
         status = write_manifest(stage_fd, &whole, err);
@@ -269,21 +271,21 @@ static tck_status_t describe_stage(struct persistent *p, int stage_fd, const str
     return status;
 }
 
-static tck_status_t complete_stage(struct persistent *p, int parent_fd, const char *stage,
-                                   const struct manifest *manifest, struct error *err)
+static tck_status_t complete_stage(struct persistent *p, const struct publish_ask *ask, int parent_fd,
+                                   const char *stage, struct error *err)
 {
     int stage_fd = -1;
     tck_status_t status = safe_fs_open_dir(parent_fd, stage, &stage_fd, err);
     if (status != TCK_OK) {
         return status;
     }
-    status = version_check_files(&(struct folder){.fd = stage_fd}, manifest, err);
+    status = version_check_files(&(struct folder){.fd = stage_fd}, ask->manifest, err);
     if (status == TCK_OK) {
         status = remove_parts(stage_fd, err);
     }
     if (status == TCK_OK) {
         failpoint(publish, checked);
-        status = describe_stage(p, stage_fd, manifest, err);
+        status = describe_stage(p, ask, stage_fd, err);
     }
     failpoint(publish, complete);
     close(stage_fd);
@@ -315,15 +317,14 @@ static tck_status_t move_stage(const struct persistent *p, int parent_fd, const 
 
 tck_status_t dir_publish(struct persistent *p, const struct publish_ask *ask, const char *name, struct error *err)
 {
-    const struct manifest *manifest = ask->manifest;
     char stage[DIR_NAME_MAX];
     int parent_fd = -1;
     tck_status_t status = safe_fs_open_dir(p->job.fd, STAGE_DIR, &parent_fd, err);
     if (status != TCK_OK) {
         return status;
     }
-    stage_dir_name(manifest->version, stage);
-    status = complete_stage(p, parent_fd, stage, manifest, err);
+    stage_dir_name(ask->manifest->version, stage);
+    status = complete_stage(p, ask, parent_fd, stage, err);
     if (status == TCK_OK) {
         status = check_not_superseded(p, ask, err);
     }

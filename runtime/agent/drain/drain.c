@@ -311,7 +311,8 @@ struct gathering {
     uint32_t gathered;        /* number of shards that have been reported */
     uint64_t attempt;
     bool publishing;
-    uint64_t newer_term; /* that the publish found to be claimed; 0: none */
+    atomic_bool given_up; /* its publish */
+    uint64_t newer_term;  /* that the publish found to be claimed; 0: none */
 };
 
 static void gathering_free(struct gathering *g)
@@ -438,6 +439,7 @@ static void publish_give_up(void *ctx, const struct error *why)
 {
     struct gathering *g = ctx;
     struct event event = {.type = EVENT_PUBLISHED, .version = g->manifest.version, .attempt = g->attempt, .ok = false};
+    atomic_store(&g->given_up, true);
     report_not_published(g, why);
     discard(g->drain);
     driver_step_coordinator(g->tc, &event);
@@ -455,8 +457,11 @@ static tck_status_t publish(struct gathering *g, struct error *err)
         return error_set(err, TCK_ERR_INTERNAL, "%u of %u shards were reported as drained", g->gathered,
                          tc->world.shard_count);
     }
-    const struct publish_ask ask = {
-        .manifest = m, .term = tc->world.term, .progress = &g->storage.progress, .newer_term = &g->newer_term};
+    const struct publish_ask ask = {.manifest = m,
+                                    .term = tc->world.term,
+                                    .progress = &g->storage.progress,
+                                    .given_up = &g->given_up,
+                                    .newer_term = &g->newer_term};
     return persistent_publish(g->drain->needs.persistent, &ask, published, g, err);
 }
 

@@ -5,6 +5,9 @@
 
 #include "base/image_check.h"
 #include "base/layout.h"
+#include "base/log.h"
+#include "tiers/index_kept.h"
+#include "tiers/persistent_impl.h"
 #include "tiers/safe_fs.h"
 
 #include <criterion/criterion.h>
@@ -1200,6 +1203,18 @@ static void assert_has_index(struct version version)
     manifest_free(&manifest);
 }
 
+/* Asserts that both have the same .index. */
+static void assert_index_is(struct version version, struct version other)
+{
+    struct manifest a = published_manifest(version), b = published_manifest(other);
+    struct published which = {.version = version};
+    struct error err = {0};
+    cr_assert(a.index.bytes == b.index.bytes && hash128_is(a.index.root, b.index.root));
+    cr_assert_eq(persistent_verify(tier, &which, &err), TCK_OK, "%s", err.text);
+    manifest_free(&a);
+    manifest_free(&b);
+}
+
 Test(persistent, publishes_an_index_of_the_headers)
 {
     struct published which = {.version = {1, 1}};
@@ -1241,6 +1256,117 @@ Test(persistent, the_headers_of_a_layout_are_read_once)
     cr_assert_gt(index_of_damaged((struct version){1, 2}), 0);
     reopen_tier();
     cr_assert_eq(index_of_damaged((struct version){1, 3}), 0);
+}
+
+/* Puts and publishes a version of two images. damaged: 1 or 2, the one whose header is damaged before the publish; 0:
+ * none. Returns the size of .index. */
+static uint64_t index_of_two(struct version version, uint32_t damaged)
+{
+    struct tier_item items[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        char name[MANIFEST_FILE_NAME];
+        items[i] = item_with_metadata(version, METADATA);
+        items[i].shard.lo = i;
+        cr_assert_eq(put(&items[i]).code, TCK_OK);
+        manifest_file_name(items[i].shard, name);
+        if (damaged == i + 1) {
+            flip_byte(path_of("a/b/save/" JOB "/stage/%" PRIu64 "-%" PRIu64 "/%s", version.term, version.step, name),
+                      100);
+        }
+    }
+    cr_assert_eq(publish(items, 2).code, TCK_OK);
+    struct manifest manifest = published_manifest(version);
+    uint64_t bytes = manifest.index.bytes;
+    cr_assert_eq(bytes > 0, exists(version_path(version, VERSION_INDEX_NAME)));
+    manifest_free(&manifest);
+    free_item(&items[0]);
+    free_item(&items[1]);
+    return bytes;
+}
+
+/* How many lines of the log say that a version gets no .index, for this reason. */
+static int lines_of_no_index(const char *reason)
+{
+    char line[4096];
+    int count = 0;
+    FILE *file = fopen(path_of("log"), "r");
+    cr_assert_not_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        count += strstr(line, "gets no " VERSION_INDEX_NAME) != NULL && strstr(line, reason) != NULL;
+    }
+    fclose(file);
+    return count;
+}
+
+static void log_into_file(void)
+{
+    struct error err;
+    cr_assert_eq(log_open(path_of("log"), LOG_WARN, "test", &err), TCK_OK, "%s", err.text);
+}
+
+/* With no time at all, each publish reads the header of one more file. */
+Test(persistent, headers_that_take_too_long_are_read_on_by_the_next_publish)
+{
+    log_into_file();
+    tier->index_limits.ms = 0;
+    cr_assert_eq(index_of_two((struct version){1, 1}, 0), 0);
+    cr_assert_eq(lines_of_no_index("the next publish goes on"), 1);
+    uint64_t bytes = index_of_two((struct version){1, 2}, 1); /* of that file it was read before */
+    cr_assert_gt(bytes, 0);
+    cr_assert_eq(index_of_two((struct version){1, 3}, 2), bytes);
+    cr_assert_eq(lines_of_no_index(""), 1);
+}
+
+Test(persistent, what_was_read_before_a_damaged_header_is_kept)
+{
+    cr_assert_eq(index_of_two((struct version){1, 1}, 2), 0);
+    cr_assert_gt(index_of_two((struct version){1, 2}, 1), 0);
+}
+
+Test(persistent, headers_that_are_too_long_are_logged_once_and_give_no_index)
+{
+    make_version_with_metadata((struct version){1, 1}, METADATA);
+    struct manifest of_one = published_manifest((struct version){1, 1});
+    log_into_file();
+    tier->index_limits.bytes = of_one.index.bytes;
+    cr_assert_eq(index_of_two((struct version){1, 2}, 0), 0);
+    cr_assert_eq(index_of_two((struct version){1, 3}, 0), 0);
+    cr_assert_eq(lines_of_no_index("have more than"), 1);
+    make_version_with_metadata((struct version){1, 4}, METADATA); /* another layout */
+    assert_has_index((struct version){1, 4});
+    cr_assert_eq(index_of_two((struct version){1, 5}, 0), 0);
+    cr_assert_eq(lines_of_no_index("have more than"), 2);
+    cr_assert_eq(lines_of_no_index(""), 2);
+    manifest_free(&of_one);
+}
+
+Test(persistent, kept_headers_that_have_changed_are_read_again)
+{
+    uint64_t bytes = index_of_two((struct version){1, 1}, 0);
+    tier->index->bytes[bytes - 1] ^= 1;
+    cr_assert_eq(index_of_two((struct version){1, 2}, 0), bytes);
+    assert_index_is((struct version){1, 2}, (struct version){1, 1});
+    cr_assert_eq(index_of_two((struct version){1, 3}, 1), bytes, "they are kept again");
+}
+
+Test(persistent, a_publish_that_was_given_up_changes_nothing)
+{
+    struct tier_item item = item_with_metadata((struct version){1, 1}, METADATA);
+    struct manifest manifest = manifest_of(&item, 1);
+    struct error outcome = {0}, err = {0};
+    const atomic_bool given_up = true;
+    const struct publish_ask ask = {.manifest = &manifest, .term = 1, .given_up = &given_up};
+    cr_assert_eq(put(&item).code, TCK_OK);
+    int before = files_below("1-1");
+    fclose(fopen(path_of("a/b/save/" JOB "/stage/1-1/" VERSION_INDEX_NAME), "w"));
+    cr_assert_eq(persistent_publish(tier, &ask, ended, &outcome, &err), TCK_OK, "%s", err.text);
+    loop_run(loop);
+    cr_assert_eq(outcome.code, TCK_ERR_CANCELED, "%s", outcome.text);
+    cr_assert_eq(files_below("1-1"), before);
+    cr_assert(exists(path_of("a/b/save/" JOB "/stage/1-1/" VERSION_INDEX_NAME)), "another attempt has made it");
+    cr_assert_not(exists(path_of("a/b/save/" JOB "/stage/1-1/" MANIFEST_NAME)));
+    manifest_free(&manifest);
+    free_item(&item);
 }
 
 Test(persistent, what_is_no_image_is_published_without_an_index)
