@@ -250,8 +250,8 @@ typedef enum tck_when {
     TCK_LAZY,  /* does not change before the next tck_fence: copied in the background */
     TCK_EAGER, /* may change at once (random state, counters): copied inside the save call. If there are 8 MiB or more
                   in host memory, the call waits for the agent to grant the slots into which they are copied, for at
-                  most the configured block time. On a device it is copied aside, on the stream of tck_set_stream, ahead
-                  of the work that the stream gets next */
+                  most the configured block time, and then for the copy. On a device it is copied aside, on the stream
+                  of tck_set_stream, ahead of the work that the stream gets next */
 } tck_when_t;
 
 typedef enum tck_memory {

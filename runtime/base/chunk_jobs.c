@@ -31,7 +31,8 @@ static void worked(void *ctx, bool dropped)
 static uint32_t jobs_for(const struct chunk_jobs *jobs)
 {
     uint32_t useful = (jobs->count + CHUNKS_PER_JOB - 1) / CHUNKS_PER_JOB;
-    return useful < jobs->threads ? useful : jobs->threads;
+    uint32_t most = useful < jobs->threads ? useful : jobs->threads;
+    return most > 0 ? most : 1; /* without one, done would not be called */
 }
 
 /* If only some of the jobs can be submitted, they do all the work. */

@@ -231,6 +231,7 @@ static void load_give_up(void *ctx, const struct error *why)
     struct fetch *x = ctx;
     fetch_unlink(x);
     end_lending(x, why->text);
+    lending_free(&x->lending); /* the read may end after the other agents' gets, and after the peers are freed */
     log_outcome(x, why);
     x->tc->fetches_failed++;
     x->all->counts.failed++;
@@ -424,7 +425,9 @@ static void load_again(struct fetch *x)
 {
     end_lending(x, "it is read from storage again");
     x->reads_again = x->lending.count > 0;
-    if (!x->reads_again) {
+    if (x->reads_again) {
+        storage_pause(&x->storage);
+    } else {
         load(x);
     }
 }
@@ -483,6 +486,7 @@ void fetch_returned(struct fetches *fs, const struct tier_item *item)
     }
     struct error err;
     x->reads_again = false;
+    storage_resume(&x->storage);
     if (!storage_ignored(&x->storage) && !*fs->needs.leaving) {
         load(x);
         return;

@@ -28,7 +28,7 @@ void lending_free(struct lending *lending)
 
 void lending_digests(struct lending *lending, uint32_t *digests, struct hash128 root)
 {
-    if (!hash128_is(digest_root(digests, lending->item.image_bytes), root)) {
+    if (lending->have == NULL || !hash128_is(digest_root(digests, lending->item.image_bytes), root)) {
         return;
     }
     lending->digests = digests;

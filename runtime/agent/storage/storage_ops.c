@@ -42,6 +42,7 @@ void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_c
     op->tc = tc;
     op->since_ms = clock_ms();
     op->late = false;
+    op->paused = false;
     op->next = ops->under_way;
     ops->under_way = op;
     if (tc != NULL) {
@@ -85,6 +86,17 @@ void storage_end(struct storage_op *op)
         op->tc->storage_ops--;
         free_if_left(ops, op->tc);
     }
+}
+
+void storage_pause(struct storage_op *op)
+{
+    op->paused = true;
+}
+
+void storage_resume(struct storage_op *op)
+{
+    op->paused = false;
+    op->since_ms = clock_ms();
 }
 
 bool storage_ignored(const struct storage_op *op)
@@ -188,7 +200,7 @@ static bool has_hung(const struct storage_op *op, uint64_t now_ms)
     for (uint32_t i = 0; i < op->part_count; i++) {
         look_at_call(&op->parts[i], &calls);
     }
-    if (op->late) {
+    if (op->late || op->paused) {
         return false;
     }
     if (calls.count > 0) {

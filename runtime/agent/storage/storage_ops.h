@@ -26,7 +26,8 @@ struct storage_op {
     struct progress progress;     /* of its own calls; the operation may be queued while none is in progress */
     const struct progress *parts; /* of calls for parts of it that are under way at once; NULL: it has none */
     uint32_t part_count;
-    bool late; /* it hangs and has timed out */
+    bool late;   /* it hangs and has timed out */
+    bool paused; /* it waits for something else than storage */
     /* Either may be NULL. Called when it times out within its term, so that waiters get the error. */
     void (*give_up)(void *ctx, const struct error *why);
     /* Called when another term is about to take over all slots: storage must no longer write into them. */
@@ -49,6 +50,9 @@ void storage_ops_free(struct storage_ops *ops);
 void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_context *tc);
 /* The calls have ended. op->tc may be freed when this returns. */
 void storage_end(struct storage_op *op);
+/* It waits for something else before its next call, so it cannot hang; then it has the whole time again. */
+void storage_pause(struct storage_op *op);
+void storage_resume(struct storage_op *op);
 /* True if it timed out, or its term is over: its results must change nothing. */
 bool storage_ignored(const struct storage_op *op);
 /* storage_leaving: tc is about to be replaced. storage_leave: it was replaced, and is freed now or when its last call

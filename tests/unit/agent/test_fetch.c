@@ -101,9 +101,23 @@ void slot_op_end(struct slot_ops *ops)
     (void)ops;
 }
 
+static struct storage_op *reading; /* the newest */
+static bool hangs;                 /* it was given up */
+
 void storage_begin(struct storage_op *op, struct storage_ops *ops, struct term_context *term_context)
 {
-    (void)op, (void)ops, (void)term_context;
+    (void)ops, (void)term_context;
+    reading = op;
+}
+
+void storage_pause(struct storage_op *op)
+{
+    op->paused = true;
+}
+
+void storage_resume(struct storage_op *op)
+{
+    op->paused = false;
 }
 
 void storage_end(struct storage_op *op)
@@ -114,7 +128,7 @@ void storage_end(struct storage_op *op)
 bool storage_ignored(const struct storage_op *op)
 {
     (void)op;
-    return false;
+    return hangs;
 }
 
 tck_status_t peers_want_copies(struct peers *peers, const struct node_info *node, bool both, struct peer **out,
@@ -670,15 +684,36 @@ Test(fetch, storage_is_read_again_when_nothing_of_the_first_read_is_being_sent)
     cr_assert(lend(newest, OTHER, &first) && lend(newest, OTHER + 1, &second));
     end_get(TCK_ERR_CORRUPT);
     cr_assert_eq(failures_passed_on, 1);
+    cr_assert(reading->paused, "storage has nothing to do meanwhile");
     fetch_returned(fetches, &first);
     cr_assert_eq(reads, 1);
     cr_assert_not(lend(newest, OTHER, &other));
     fetch_returned(fetches, &second);
     cr_assert_eq(reads, 2);
+    cr_assert_not(reading->paused);
     cr_assert(lend(newest, OTHER, &other));
     cr_assert_eq(other.here[0], 0, "what was read before does not count");
     end_get(TCK_OK);
     fetch_returned(fetches, &other);
+}
+
+/* It ends when peers may be freed already. */
+Test(fetch, a_read_that_was_given_up_passes_nothing_on_when_it_ends)
+{
+    struct tier_item item;
+    const struct error why = {.code = TCK_ERR_TIMEDOUT, .text = "storage does not answer"};
+    begin_read();
+    cr_assert(lend(newest, OTHER, &item));
+    hangs = true;
+    reading->give_up(reading->ctx, &why);
+    cr_assert_eq(failures_passed_on, 1);
+    fetch_returned(fetches, &item);
+    getting->crcs[0] = stored_crc;
+    digests_come();
+    chunk_comes();
+    end_get(TCK_OK);
+    cr_assert_eq(digests_passed_on + chunks_passed_on, 0);
+    cr_assert_eq(failures_passed_on, 1);
 }
 
 Test(fetch, an_agent_that_ends_does_not_read_again_what_it_has_passed_on)

@@ -153,6 +153,22 @@ Test(storage_ops, a_part_between_two_calls_waits_for_its_turn)
     cr_assert_eq(given_up, 0);
 }
 
+Test(storage_ops, one_that_waits_for_something_else_is_not_and_has_all_its_time_afterwards)
+{
+    struct storage_op op;
+    begin(&op);
+    moved_ms = 0;
+    storage_pause(&op);
+    storage_tick(ops);
+    cr_assert_eq(given_up, 0);
+    storage_resume(&op);
+    storage_tick(ops);
+    cr_assert_eq(given_up, 0);
+    op.since_ms = clock_ms() - LONG_AGO_MS;
+    storage_tick(ops);
+    cr_assert_eq(given_up, 1);
+}
+
 Test(storage_ops, a_call_that_makes_progress_is_not)
 {
     struct storage_op op;
