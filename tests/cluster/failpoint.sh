@@ -115,7 +115,7 @@ settle() { wait_for 2 fired || true; } # what comes after the trainers have ende
 damage_and_repair() {
     local file
     file=$(find "$work"/save/test/v* -name '*.safetensors' | sort | tail -1)
-    printf 'X' | dd of="$file" bs=1 seek=200001 conv=notrunc status=none
+    printf 'damaged!' | dd of="$file" bs=1 seek=200001 conv=notrunc status=none
     wait_for 60 fired || die "$name: never hit: $(tail -n 3 "$(agent_log a)" "$(agent_log b)")"
     wait_for 60 ask a verify published >"$work/verify" || die "$name: $file is not repaired: $(cat "$work/verify")"
 }

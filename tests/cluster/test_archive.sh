@@ -81,7 +81,7 @@ rm -rf "$work/save" && mkdir -p "$work/save/$job"
 cp -a "$work/whole/$job"/.tierckpt "$work/whole/$job"/term.* "$work/whole/$job"/secret "$work/save/$job/"
 cp -a "$archive/$job"/v*"$(printf %05d "$in_archive")".t* "$work/save/$job/"
 file=$(ls "$work/save/$job"/v*/shard-* | head -1)
-printf 'X' | dd of="$file" bs=1 seek=200001 conv=notrunc status=none
+printf 'damaged!' | dd of="$file" bs=1 seek=200001 conv=notrunc status=none
 begin 2
 run_on f "0 1" --steps $((in_archive + 2)) --done
 all_end

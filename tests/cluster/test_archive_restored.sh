@@ -53,6 +53,6 @@ wait_for 60 no_agent c || die "the agent of c stays"
 
 # A copy in the archive is damaged, of a version that save_dir has, too: verify reads it.
 version=$(ls -d "$archive/$job"/v*/ | head -1)
-printf 'X' | dd of="$(ls "$version"/shard-* | head -1)" bs=1 seek=200001 conv=notrunc status=none
+printf 'damaged!' | dd of="$(ls "$version"/shard-* | head -1)" bs=1 seek=200001 conv=notrunc status=none
 ask c verify published >"$work/said" 2>&1 && die "verify does not read the copies in the archive"
 grep -q "^BAD: archive_dir $archive: $(basename "$version")" "$work/said" || die "verify: $(cat "$work/said")"

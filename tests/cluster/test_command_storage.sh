@@ -83,7 +83,7 @@ must_say 1 "$unread" look "$work/save" "" --json verify published
 json_is "(False, $((${#versions[@]} - 1)), 0, 1)"
 must_say 1 "^UNCHECKED: load_dir $work/save: $unread: " look "$work/begun" ",\"load_dir\":\"$work/save\"" verify published
 cp -r "$damaged" "$work/whole"
-printf 'X' | dd of="$(ls "$damaged"/shard-* | head -1)" bs=1 seek=200001 conv=notrunc status=none
+printf 'damaged!' | dd of="$(ls "$damaged"/shard-* | head -1)" bs=1 seek=200001 conv=notrunc status=none
 must_say 1 '^damage was found: .* could not be checked$' look "$work/save" "" verify published
 grep -q "^UNCHECKED: $unread: " "$work/answer" && grep -q "^BAD: $(basename "$damaged"): " "$work/answer" || die "verify: $(cat "$work/answer")"
 look "$work/save" "" --json verify published

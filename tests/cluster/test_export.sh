@@ -55,7 +55,7 @@ grep -q 'no rule of the mapping fits "params.0"' "$work/why" || die "the key is 
 ask a export "$work/wrong" --dtype float12 2>/dev/null && die "an unknown kind was taken"
 ask a status --shard-size 1 2>/dev/null && die "status took an option of export"
 shard=$(ls -S "$version"/shard-* | head -1)
-printf '\377' | dd of="$shard" bs=1 seek=20000 conv=notrunc status=none
+printf 'damaged!' | dd of="$shard" bs=1 seek=20000 conv=notrunc status=none
 ask a export "$work/damaged" 2>"$work/why" && die "damage was exported"
 grep -q "$(basename "$shard")" "$work/why" || die "the damaged file is not named: $(cat "$work/why")"
 [ -z "$(ls -A "$work" | grep -E 'damaged|\.part$')" ] || die "a failed export left something: $(ls -A "$work")"

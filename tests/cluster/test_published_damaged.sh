@@ -15,7 +15,7 @@ newest=$(ls -d "$work"/save/test/v*08.t* 2>/dev/null)
 files=("$newest"/*.safetensors)
 [ ${#files[@]} -ge 2 ] || die "fewer than two files: $(ls "$newest")"
 
-flipped() { printf 'X' | dd of="${files[0]}" bs=1 seek=200001 conv=notrunc status=none; }
+flipped() { printf 'damaged!' | dd of="${files[0]}" bs=1 seek=200001 conv=notrunc status=none; }
 shortened() { truncate -s -4096 "${files[0]}"; }
 without_manifest() { rm "$newest/manifest.json"; }
 swapped() {

@@ -13,7 +13,7 @@ scrub() { ask "$1" --json status | python3 -c 'import json,sys; print(json.load(
 checked() { [ "$(scrub "$1" files_checked)" -ge 4 ]; } # both versions
 for node in a b; do wait_for 60 checked $node || die "node $node does not look: $(ask $node --json status)"; done
 [ "$(scrub a files_bad)$(scrub b files_bad)" = 00 ] || die "damage before any was done"
-damage() { fault "a byte of a published file changed"; printf 'X' | dd of="$1" bs=1 seek=200001 conv=notrunc status=none; }
+damage() { fault "a byte of a published file changed"; printf 'damaged!' | dd of="$1" bs=1 seek=200001 conv=notrunc status=none; }
 either_logged() { logged a "$1" || logged b "$1"; }
 
 file=$(ls "$work"/save/test/v*08.t*/*.safetensors | head -1) # which is in memory, too
