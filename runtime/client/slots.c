@@ -317,13 +317,3 @@ void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct l
     memset(image + at, 0, shard->image_bytes - at);
     image_put_heads(image, layout, shard);
 }
-
-uint32_t slots_stored(const struct slots *slots)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < slots->count; i++) {
-        count += slots->shards[i].segment.stored_here;
-    }
-    return count;
-}

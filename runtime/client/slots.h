@@ -56,7 +56,5 @@ void slot_prepare(const struct shard_slots *slots, uint32_t slot, const struct l
                   const struct shard *shard);
 /* Writes the heads again: copies from devices put zeros between the records that they copy together. */
 void image_put_heads(uint8_t *image, const struct layout *layout, const struct shard *shard);
-/* How many shards this rank stores; a twin may store the others. */
-uint32_t slots_stored(const struct slots *slots);
 
 #endif

@@ -25,12 +25,22 @@ void snapshot_report_step(struct snapshot_worker *worker, enum message_type type
     }
 }
 
+static uint32_t stored_count(const struct slots *slots)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < slots->count; i++) {
+        count += slots->shards[i].segment.stored_here;
+    }
+    return count;
+}
+
 /* One slot for each shard stored here, in their order. */
 static bool grant_fits(const struct snapshot_worker *worker, const struct msg_grant *grant)
 {
     uint32_t n = 0;
 
-    if (grant->step != worker->step || grant->count != slots_stored(worker->slots)) {
+    if (grant->step != worker->step || grant->count != stored_count(worker->slots)) {
         return false;
     }
     for (uint32_t i = 0; i < worker->slots->count; i++) {

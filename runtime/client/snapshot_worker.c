@@ -175,7 +175,8 @@ tck_status_t worker_begin(struct snapshot_worker *worker, uint64_t step, enum sa
     if (started) {
         wake(worker);
     }
-    if (started && saves && slots_stored(worker->slots) > 0 && devices_await_eager(worker->devices)) {
+    /* Also if this rank stores nothing: the thread may connect again now, and then it may have to store. */
+    if (started && saves && devices_await_eager(worker->devices)) {
         copier_help(worker->devices->copier, COPYING_EAGER_OVER);
     }
     if (status == TCK_OK) {
